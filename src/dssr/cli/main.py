@@ -1,0 +1,64 @@
+"""`dssr`: one place that knows all commands and turns errors into exit codes.
+
+0 done, 1 the work failed, 2 bad usage or input, 130 interrupted.
+"""
+
+import importlib
+import sys
+
+import typer
+
+from dssr.errors import DssrError
+
+INTERRUPTED = 130
+"""The exit code typer gives to Ctrl-C."""
+AREAS = (
+    "demo",
+    "doctor",
+    "games",
+    "play",
+    "plan",
+    "diagnose",
+    "lag",
+    "check",
+    "fork",
+    "reader",
+    "evaluate",
+    "gates",
+    "report",
+    "export",
+    "nano",
+    "cache",
+)
+"""Modules of this folder, in the order of the help text; each has `register(app)`."""
+
+
+def build() -> typer.Typer:
+    app = typer.Typer(
+        name="dssr",
+        help="Measure and reduce write-time regret in constant-context LLM agents.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    for area in AREAS:
+        importlib.import_module(f"dssr.cli.{area}").register(app)
+    return app
+
+
+def main() -> None:
+    try:
+        build()()
+    except DssrError as error:
+        typer.echo(f"dssr: {error}", err=True)
+        sys.exit(error.exit_code)
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED:
+            typer.echo(
+                "dssr: interrupted; what was finished is kept, go on with the same command and --resume.", err=True
+            )
+        raise
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""One class per boundary. Every message is one sentence: what was wrong, and what to do."""
+
+
+class DssrError(Exception):
+    """Root of all errors that a user can cause or meet; the command line prints these without a traceback."""
+
+    exit_code = 1
+
+
+class ConfigError(DssrError):
+    """A configuration file, key or combination of settings that cannot be used."""
+
+    exit_code = 2
+
+
+class UsageError(DssrError):
+    """A command called with arguments that do not fit each other or the files they name."""
+
+    exit_code = 2
+
+
+class RecordError(DssrError):
+    """A run directory that cannot be created, continued or trusted."""
+
+    exit_code = 2
+
+
+class SealError(DssrError):
+    """The test split is sealed: not approved, or opened before."""
+
+    exit_code = 2
+
+
+class GameError(DssrError):
+    """A game file, archive or TextWorld session that is missing, altered or misbehaving."""
+
+
+class ModelError(DssrError):
+    """A model that cannot be loaded, or that answered with something unusable."""
+
+
+class BudgetError(DssrError):
+    """A state that would break its token budget."""
+
+
+class LeakError(DssrError):
+    """Privileged text found, or a structure that could carry it, in a prompt."""
+
+
+class StatsError(DssrError):
+    """Data that cannot be compared or summarised as asked."""

@@ -1,0 +1,232 @@
+"""Run directories.
+
+run.json        what was asked and where it came from; written first, once
+*.jsonl         append-only logs, one content key a line
+summary.json    written last, once; its presence means finished
+failed.json     instead of the summary, when the run must not be believed
+resumes.jsonl   one line for each time the run was continued
+"""
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from dssr.config import Config
+from dssr.errors import RecordError
+from dssr.record import log
+from dssr.record.files import Lock, sync_folder, told, write_all, write_whole
+from dssr.record.log import Log
+from dssr.record.provenance import Provenance, gather
+from dssr.types import Record
+
+T = TypeVar("T")
+
+
+class RunInfo(Record, frozen=True):
+    """Content of `run.json`."""
+
+    command: str
+    arguments: dict[str, Any]
+    """What the command line asked for beyond the configuration."""
+    config: Config
+    """Resolved: every default written out."""
+    digest: str
+    """Of the configuration."""
+    seeds: dict[str, int]
+    models: dict[str, str]
+    """Role to fingerprint (weights, revision, adapter hashes, template, numerics)."""
+    provenance: Provenance
+
+
+class Run:
+    """One run. Use `Run.start` to write and `Run.open` to read."""
+
+    def __init__(self, path: Path, info: RunInfo, lock: Lock | None) -> None:
+        self.path = path
+        self.info = info
+        self._lock = lock
+        self._logs: dict[str, Log] = {}
+
+    @classmethod
+    def start(
+        cls,
+        directory: str | Path,
+        *,
+        command: str,
+        config: Config,
+        models: Mapping[str, str],
+        arguments: Mapping[str, Any] | None = None,
+        resume: bool = False,
+    ) -> "Run":
+        """Make the directory, or with `resume` continue an interrupted one of the same configuration."""
+        path = Path(directory)
+        info = RunInfo(
+            command=command,
+            arguments=dict(arguments or {}),
+            config=config,
+            digest=config.digest(),
+            seeds={"run": config.seed, "stats": config.stats.seed},
+            models=dict(models),
+            provenance=gather(),
+        )
+        if (path / "run.json").exists():
+            if not resume:
+                raise RecordError(f"{path} exists; choose another directory, or continue it with --resume.")
+            return cls._continue(path, info)
+        if path.exists():
+            raise RecordError(f"{path} exists and holds no run; choose another directory.")
+        return cls._create(path, info)
+
+    @classmethod
+    def _create(cls, path: Path, info: RunInfo) -> "Run":
+        draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+        with told(f"cannot make {path}"):
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                draft.mkdir()
+                write_whole(draft / "run.json", _pretty(info))
+                draft.rename(path)
+                sync_folder(path.parent)
+            except OSError:
+                shutil.rmtree(draft, ignore_errors=True)
+                raise
+        return cls(path, info, Lock(path / "lock"))
+
+    @classmethod
+    def _continue(cls, path: Path, asked: RunInfo) -> "Run":
+        stored = cls.open(path)
+        if stored.finished:
+            raise RecordError(f"{path} is finished; read it with `dssr report {path}` or choose another directory.")
+        difference = _difference(stored.info, asked)
+        if difference:
+            raise RecordError(
+                f"{path} was made with other settings ({difference}); "
+                "resume it with the settings in its run.json or choose another directory."
+            )
+        run = cls(path, stored.info, Lock(path / "lock"))
+        with told(f"cannot write to {path}"):
+            descriptor = os.open(path / "resumes.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            try:
+                write_all(descriptor, msgspec.json.encode(asked.provenance) + b"\n")
+            finally:
+                os.close(descriptor)
+        return run
+
+    @classmethod
+    def open(cls, directory: str | Path) -> "Run":
+        """For reading; a run that is still being written can be read too."""
+        path = Path(directory)
+        file = path / "run.json"
+        if not file.exists():
+            raise RecordError(
+                f"{path} is not a run directory: it has no run.json; give the folder a dssr command made."
+            )
+        try:
+            return cls(path, msgspec.json.decode(file.read_bytes(), type=RunInfo), None)
+        except msgspec.MsgspecError as error:
+            raise RecordError(f"{file} is damaged ({error}); restore it from a copy or start a new run.") from error
+
+    @property
+    def config(self) -> Config:
+        return self.info.config
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "summary.json").exists() or (self.path / "failed.json").exists()
+
+    @property
+    def summary(self) -> dict[str, Any] | None:
+        """None while the run is unfinished; a failed run has none either."""
+        return self._json("summary.json")
+
+    @property
+    def failure(self) -> dict[str, Any] | None:
+        return self._json("failed.json")
+
+    def has(self, name: str, key: str) -> bool:
+        return key in self._log(name)
+
+    def append(self, name: str, key: str, record: Struct) -> None:
+        self.extend(name, [(key, record)])
+
+    def extend(self, name: str, items: Iterable[tuple[str, Struct]]) -> None:
+        """Append several records as one block. Keys that are there already are left as they are."""
+        self._log(name).append(items)
+
+    def read(self, name: str, kind: type[T]) -> Iterator[T]:
+        for _, record in log.read(self.path / f"{name}.jsonl", kind):
+            yield record
+
+    def read_keyed(self, name: str, kind: type[T]) -> Iterator[tuple[str, T]]:
+        return log.read(self.path / f"{name}.jsonl", kind)
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """Write the summary. Nothing can be added after it."""
+        self._end("summary.json", summary)
+
+    def fail(self, reason: Mapping[str, Any]) -> None:
+        """Mark the run as not to be believed, for example after a leak."""
+        self._end("failed.json", reason)
+
+    def close(self) -> None:
+        for one in self._logs.values():
+            one.close()
+        self._logs.clear()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _log(self, name: str) -> Log:
+        if self._lock is None or self.finished:
+            raise RecordError(f"{self.path} is open for reading only; nothing can be appended to it.")
+        if name not in self._logs:
+            self._logs[name] = Log(self.path / f"{name}.jsonl")
+        return self._logs[name]
+
+    def _end(self, name: str, content: Mapping[str, Any]) -> None:
+        if self._lock is None or self.finished:
+            raise RecordError(f"{self.path} is finished or open for reading only; its {name} is not written again.")
+        write_whole(self.path / name, _pretty(dict(content)))
+        self.close()
+
+    def _json(self, name: str) -> dict[str, Any] | None:
+        file = self.path / name
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, Any]) if file.exists() else None
+
+
+def _pretty(value: object) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+
+
+def _difference(stored: RunInfo, asked: RunInfo) -> str:
+    """Names of the settings that differ, empty when the two ask for the same work."""
+    old, new = (msgspec.to_builtins(info) for info in (stored, asked))
+    names: list[str] = [name for name in ("command", "arguments", "models", "seeds") if old[name] != new[name]]
+    if stored.digest != asked.digest:
+        names += [f"config.{path}" for path in _changed(old["config"], new["config"])]
+    return ", ".join(names)
+
+
+def _changed(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
+    found: list[str] = []
+    for name in sorted(old.keys() | new.keys()):
+        one, other = old.get(name), new.get(name)
+        if isinstance(one, dict) and isinstance(other, dict):
+            found += _changed(one, other, f"{prefix}{name}.")
+        elif one != other:
+            found.append(f"{prefix}{name}")
+    return found

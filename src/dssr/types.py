@@ -1,0 +1,352 @@
+"""The records of the system. Read this file first: the rest of the code moves these around.
+
+All records are frozen. Each field is documented once, by the string under it.
+`View` is all that a writer may ever see of a step; `Privileged` is what only the reference action
+and `oracle-b` may see. They are different types on purpose.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+Split = Literal["train", "valid", "test"]
+Phase = Literal["A", "B"]
+Kind = Literal["start", "explore", "reveal", "filler", "act"]
+Protocol = Literal["post", "pre", "brief", "post-brief"]
+"""Where the filler walk stands: `post` after the reveal (F'), `pre` before it (F), `brief` is `pre` without
+re-printed room contents, `post-brief` is `post` without them."""
+Outcome = Literal["won", "lost", "unwinnable", "limit", "error"]
+Driver = Literal["reader", "reference"]
+"""Who picks the actions of Phase B: the reader, or the reference policy (used to collect training data)."""
+
+
+class Record(Struct, frozen=True):
+    """Base of all records."""
+
+
+# ---------------------------------------------------------------- games
+
+
+class Game(Record, frozen=True):
+    """One archived game."""
+
+    id: str
+    """Unique name, `{split}-{rooms}-{number}`, for example `valid-6-003`."""
+    split: Split
+    rooms: int
+    seed: int
+    file: str
+    """Path of the `.z8` file, relative to the archive."""
+    md5: str
+    """Of the `.z8` file and its `.json` companion, in that order."""
+    command: tuple[str, ...]
+    """The exact `tw-make` call that produced it."""
+    textworld: str
+    """TextWorld version that produced it."""
+
+
+class Fact(Record, frozen=True):
+    """One true proposition about the world, for example `in(pork chop, fridge)`."""
+
+    name: str
+    args: tuple[str, ...]
+
+
+class Privileged(Record, frozen=True):
+    """What only the reference action, `oracle-b`, the leak check and statistics may see."""
+
+    facts: tuple[Fact, ...]
+    policy: tuple[str, ...]
+    """Optimal commands from here to the end; empty when the game is over or cannot be won any more."""
+    recipe: str
+    walkthrough: tuple[str, ...]
+    entities: tuple[str, ...]
+
+
+class Moment(Record, frozen=True):
+    """The world after one command."""
+
+    observation: str
+    """Cleaned feedback followed by the inventory sentence."""
+    room: str
+    admissible: tuple[str, ...]
+    score: int
+    max_score: int
+    won: bool
+    lost: bool
+    privileged: Privileged
+
+
+class Options(Record, frozen=True):
+    """The lettered choice put before the reader."""
+
+    commands: tuple[str, ...]
+    """In the order shown; labels are `LABELS[: len(commands)]`."""
+    reference: str
+    """The reference action `a*`; always one of `commands`."""
+    appended: bool
+    """The reference was not among the admissible commands and was added."""
+    dropped: int
+    """Commands left out because more than 52 remained."""
+
+
+LABELS: tuple[str, ...] = tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+
+
+# ---------------------------------------------------------------- agent
+
+
+class View(Record, frozen=True):
+    """All that a memory sees of one step."""
+
+    goal: str
+    last_action: str | None
+    """None at step 0."""
+    observation: str
+
+
+class Cell(Record, frozen=True):
+    """One condition of the grid."""
+
+    memory: str
+    """A format name, or `package.module:Class`, or `dssr@adapter`."""
+    budget: int | None
+    """Tokens of the state; None for `full`."""
+    filler: int
+    """Length of the filler walk."""
+    protocol: Protocol
+
+
+class Job(Record, frozen=True):
+    """Everything that decides an episode besides the models."""
+
+    game: str
+    cell: Cell
+    seed: int
+    """The run's seed; all others derive from it and from content."""
+    temperature: float
+    """Of the writer."""
+    epsilon: float
+    """Chance of a uniformly random action instead of the reader's argmax."""
+    driver: Driver
+
+
+class Write(Record, frozen=True):
+    """What one call of the writer did."""
+
+    state: str
+    """z_t: at most the budget's tokens."""
+    tokens: int
+    """Of `state`, by the reader's tokenizer."""
+    raw_tokens: int
+    """Of the reply before the budget was enforced."""
+    truncated: bool
+    note: str | None
+    """What was odd about the reply (empty, control characters removed, …); None when nothing was."""
+
+
+class Decision(Record, frozen=True):
+    """One choice of the reader in Phase B."""
+
+    options: Options
+    logprobs: tuple[float, ...]
+    """Of every option, renormalised over the options shown; empty when nothing was asked of the reader."""
+    action: str
+    """The command played."""
+    argmax: str
+    """The reader's most likely command; equals `action` unless exploring or driven by the reference."""
+    nll: float | None
+    """-log p(reference)."""
+    tie: bool | None
+    """When argmax differs from the reference: does argmax shorten the optimal plan too? None otherwise."""
+
+
+class Step(Record, frozen=True):
+    """One step of an episode: how it was reached, what was seen, what was kept, what was done next."""
+
+    index: int
+    kind: Kind
+    visit: int
+    """Number of the room visit this step belongs to; consecutive steps in one room share it."""
+    room: str
+    action: str | None
+    """The command that led here; None at step 0."""
+    observation: str
+    write: Write
+    decision: Decision | None
+    """Present in Phase B only."""
+
+
+class Episode(Record, frozen=True):
+    """How one episode went. Its steps are stored apart, under the same key."""
+
+    key: str
+    """Content digest of the job and the models."""
+    job: Job
+    split: Split
+    rooms: int
+    outcome: Outcome
+    score: int
+    max_score: int
+    steps: int
+    reveal: int
+    """Step index whose observation is the recipe."""
+    begin: int
+    """First step with a decision: the start of Phase B."""
+    truncations: int
+    error: str | None
+    """Why the episode could not be finished; such an episode is never a loss."""
+
+
+# ---------------------------------------------------------------- measure
+
+
+class Audit(Record, frozen=True):
+    """Losses at one decision point, in nats. delta = beta + kappa by definition."""
+
+    episode: str
+    step: int
+    rewrites: int
+    """Writes since the reveal: step - reveal."""
+    nll_state: float
+    nll_full: float
+    nll_oracle: float
+    oracle_state: str
+    """The read-time oracle's best sample."""
+    coverage: float | None
+    """Fraction of the recipe's directives present in the state; None for a recipe without any."""
+
+    @property
+    def delta(self) -> float:
+        return self.nll_state - self.nll_full
+
+    @property
+    def beta(self) -> float:
+        return self.nll_oracle - self.nll_full
+
+    @property
+    def kappa(self) -> float:
+        return self.nll_state - self.nll_oracle
+
+
+ChunkKind = Literal["cookbook", "visit", "block"]
+
+
+class Chunk(Record, frozen=True):
+    """A stretch of history removed as one piece when the relevance lag is measured."""
+
+    kind: ChunkKind
+    first: int
+    last: int
+
+
+class Lag(Record, frozen=True):
+    """Leave-one-chunk-out at one decision point."""
+
+    episode: str
+    step: int
+    nll_full: float
+    chunks: tuple[Chunk, ...]
+    rises: tuple[float, ...]
+    """NLL without the chunk minus NLL with it, per chunk."""
+
+
+class StoredPrompt(Record, frozen=True):
+    """A prompt kept verbatim for the leak check."""
+
+    role: Literal["writer", "reader"]
+    episode: str
+    step: int
+    messages: tuple[tuple[str, str], ...]
+    """(role, content) pairs as sent."""
+
+
+# ---------------------------------------------------------------- learn
+
+
+class WritePoint(Record, frozen=True):
+    """One write of a collected episode, to be done again with other candidates."""
+
+    episode: str
+    step: int
+    filler: int
+    budget: int
+    phase: Phase
+    since_reveal: int
+    """Steps since the recipe was seen; negative before it."""
+    targets: tuple[int, ...]
+    """Every decision step within the horizon, in order."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.episode}:{self.step:04d}"
+
+
+class Candidate(Record, frozen=True):
+    """One possible state at a write point, and what it was worth."""
+
+    point: str
+    index: int
+    state: str
+    coverage: float | None
+    """Share of the recipe's directives it holds; None for a recipe without any."""
+    hint: bool
+    """Contains a command that is admissible at the point, word for word."""
+    scores: dict[str, float]
+    """By name: `S1`, `S4`, `S12` (recursive), `W1` … (window), `return`."""
+
+
+class Pair(Record, frozen=True):
+    """Two candidates of one point, far enough apart to learn from."""
+
+    point: str
+    chosen: str
+    rejected: str
+    gap: float
+
+
+class RoundResult(Record, frozen=True):
+    """How a trained writer did in one cell after one round; log `rounds` of a training run."""
+
+    writer: str
+    """Name of the variant: `dssr`, `K=1`, `K=4`, `no-hint`, `outcome`, `A4` …"""
+    round: int
+    seed: int
+    budget: int
+    filler: int
+    games: int
+    success: float
+    kappa: float | None
+    """None when the round was not audited."""
+
+
+class CreditRow(Record, frozen=True):
+    """What the candidates of one group of write points held; log `credit` of a training run."""
+
+    candidates: str
+    """Which set: variant and round."""
+    group: str
+    """`all`, a filler, or a stretch of steps since the reveal."""
+    points: int
+    coverage_all: float
+    coverage_best: float
+    coverage_worst: float
+    all_zero: float
+    """Share of points where no candidate holds any directive."""
+    differ: float
+    """Share of points whose candidates differ in coverage."""
+    best_above: float
+    """Of those that differ, share where the best-scored candidate covers more than the worst-scored one."""
+    best_below: float
+
+
+class ReturnRow(Record, frozen=True):
+    """Rank agreement of one score with the realised return; log `returns` of a continuation run."""
+
+    score: str
+    rho: float
+    rho_low: float
+    rho_high: float
+    points: int
+    without_variance: int
+    """Points where all candidates ended with the same return."""
