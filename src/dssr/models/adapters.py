@@ -1,0 +1,134 @@
+"""LoRA adapters on one base model: safetensors only, checked against the base before they are loaded."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dssr.errors import ModelError
+
+WEIGHTS = "adapter_model.safetensors"
+SETTINGS = "adapter_config.json"
+STAMP = "dssr_base.json"
+
+
+def file_digest(*files: Path) -> str:
+    """Digest of the files' contents."""
+    digest = hashlib.blake2b(digest_size=16)
+    for file in files:
+        with file.open("rb") as stream:
+            while chunk := stream.read(1 << 22):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+def stamp_adapter(folder: Path, weights: str) -> None:
+    """Writes beside an adapter which base weights it was trained on, so that no other base is used with it."""
+    (folder / STAMP).write_text(json.dumps({"weights": weights}) + "\n")
+
+
+class Adapters:
+    """The adapters of one base and which of them is in force."""
+
+    def __init__(self, model: Any, base: str, weights: str, folders: Mapping[str, str]) -> None:
+        self._peft: Any = None
+        self._internal: dict[str, str] = {}
+        self._digests: dict[str, str] = {}
+        self._active: str | None = None
+        for name in sorted(folders):
+            folder = Path(folders[name])
+            check_adapter(folder, name, model, base, weights)
+            self._load(folder, name, model)
+        if self._peft is not None:
+            self._peft.base_model.disable_adapter_layers()
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._digests)
+
+    def digest(self, name: str | None) -> str | None:
+        if name is None:
+            return None
+        if name not in self._digests:
+            known = ", ".join(self._digests) or "none"
+            raise ModelError(f"adapter {name} is not loaded (loaded: {known}); name its folder under `adapters`")
+        return self._digests[name]
+
+    def use(self, name: str | None) -> None:
+        """Puts an adapter in force, or the bare base."""
+        if name == self._active:
+            return
+        self.digest(name)
+        if name is None:
+            self._peft.base_model.disable_adapter_layers()
+        else:
+            if self._active is None:
+                self._peft.base_model.enable_adapter_layers()
+            self._peft.base_model.set_adapter(self._internal[name], inference_mode=True)
+        self._active = name
+
+    def _load(self, folder: Path, name: str, model: Any) -> None:
+        from peft import PeftModel
+
+        internal = f"adapter{len(self._internal)}"
+        # Without autocasting: adapters run in the base's type, as they were saved.
+        if self._peft is None:
+            self._peft = PeftModel.from_pretrained(
+                model, str(folder), adapter_name=internal, autocast_adapter_dtype=False
+            )
+        else:
+            self._peft.load_adapter(str(folder), adapter_name=internal, autocast_adapter_dtype=False)
+        self._peft.to(model.dtype)
+        self._peft.eval()
+        self._internal[name] = internal
+        self._digests[name] = file_digest(folder / SETTINGS, folder / WEIGHTS)
+
+
+def check_adapter(folder: Path, name: str, model: Any, base: str, weights: str) -> None:
+    """Refuses an adapter that is not plain LoRA in safetensors, or not of these base weights."""
+    if not (folder / SETTINGS).is_file():
+        raise ModelError(f"adapter {name}: {folder} holds no {SETTINGS}; give the folder of a saved LoRA adapter")
+    if not (folder / WEIGHTS).is_file():
+        raise ModelError(f"adapter {name}: {folder} holds no {WEIGHTS}; only safetensors adapters are loaded")
+    try:
+        settings = json.loads((folder / SETTINGS).read_text())
+        trained_on = str(settings.get("base_model_name_or_path"))
+        stamp = json.loads((folder / STAMP).read_text())["weights"] if (folder / STAMP).is_file() else weights
+    except (ValueError, KeyError, AttributeError) as error:
+        raise ModelError(f"adapter {name}: the settings in {folder} cannot be read: {error}") from error
+    if settings.get("peft_type") != "LORA" or settings.get("modules_to_save"):
+        raise ModelError(f"adapter {name} is not a plain LoRA adapter; dssr loads no other kind")
+    if stamp != weights or (_hub_name(trained_on) and _hub_name(base) and trained_on != base):
+        raise ModelError(f"adapter {name} was trained on {trained_on}, not on the weights of {base}; use its own base")
+    _check_shapes(folder, name, model, base, trained_on)
+
+
+def _hub_name(text: str) -> bool:
+    return text.count("/") == 1 and not text.startswith((".", "/")) and not Path(text).exists()
+
+
+def _check_shapes(folder: Path, name: str, model: Any, base: str, trained_on: str) -> None:
+    from safetensors import SafetensorError, safe_open
+
+    modules = dict(model.named_modules())
+    try:
+        with safe_open(str(folder / WEIGHTS), framework="pt") as file:
+            shapes = {key: tuple(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ModelError(f"adapter {name}: {folder / WEIGHTS} is damaged ({error}); save it again") from error
+    for key, shape in shapes.items():
+        place, _, part = key.removeprefix("base_model.model.").partition(".lora_")
+        module = modules.get(place)
+        # An earlier adapter has wrapped the layer: what counts is the layer inside.
+        module = getattr(module, "base_layer", module)
+        weight = getattr(module, "weight", None)
+        if part not in ("A.weight", "B.weight"):
+            raise ModelError(f"adapter {name} holds {key}, which is not part of a plain LoRA adapter")
+        if place.endswith(("lm_head", "embed_tokens")):
+            raise ModelError(f"adapter {name} changes {place}; dssr takes adapters of the layers in between only")
+        side = 1 if part == "A.weight" else 0
+        if weight is None or shape[side] != weight.shape[side]:
+            raise ModelError(
+                f"adapter {name} was trained on {trained_on} and does not fit {base} (at {place}); use its own base"
+            )

@@ -1,0 +1,87 @@
+"""What a model is to the rest of the system: two questions, a tokenizer, and a fingerprint.
+
+A call is a pure function of (fingerprint, request). Nothing else may change its answer: not the
+batch it ran in, not the order, not what ran before.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from dssr.types import Record
+
+
+class Message(Record, frozen=True):
+    role: str
+    content: str
+
+
+class Generate(Record, frozen=True):
+    """Write text. At temperature 0 the seed has no effect."""
+
+    messages: tuple[Message, ...]
+    max_tokens: int
+    temperature: float
+    seed: int
+    adapter: str | None = None
+    """Name under which the adapter was loaded; None for the base model."""
+
+
+class Generated(Record, frozen=True):
+    text: str
+    tokens: int
+    """Generated tokens, by the model's own tokenizer."""
+
+
+class Choose(Record, frozen=True):
+    """Pick one of the labels as the first token of the reply."""
+
+    messages: tuple[Message, ...]
+    labels: tuple[str, ...]
+    adapter: str | None = None
+
+
+class Chosen(Record, frozen=True):
+    logprobs: tuple[float, ...]
+    """One per label, in order, renormalised over exactly these labels."""
+
+
+class Tokenizer(Protocol):
+    """Counts and cuts text. `decode(encode(text))` need not be `text`; budgets allow for that."""
+
+    @property
+    def name(self) -> str: ...
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of plain text: no special tokens are added or recognised."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+
+class Model(Protocol):
+    """A backend. Errors are raised as `ModelError`, with the request's trouble in one sentence."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def context_length(self) -> int:
+        """Most tokens a prompt and its reply may take together."""
+        ...
+
+    def fingerprint(self, adapter: str | None = None) -> str:
+        """Digest of weights, adapter, chat template and numerics."""
+        ...
+
+    def prompt_tokens(self, messages: Sequence[Message]) -> int:
+        """Length of the prompt under the chat template."""
+        ...
+
+    async def generate(self, request: Generate) -> Generated: ...
+
+    async def choose(self, request: Choose) -> Chosen: ...
+
+    async def close(self) -> None: ...

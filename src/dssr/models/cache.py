@@ -1,0 +1,177 @@
+"""Answers of pure calls on disk, found again by content.
+
+One SQLite file in write-ahead mode: several processes may share it and a killed one loses only what it had not
+written yet. Every value carries a checksum; a damaged entry counts as absent, a damaged file is set aside.
+"""
+
+import hashlib
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dssr.errors import RecordError
+from dssr.types import Record
+
+FILE = "responses.db"
+WRITE_EVERY = 256
+"""Entries gathered before they are written together."""
+WRITE_SECONDS = 2.0
+CHECK = 8
+"""Bytes of the checksum before each value."""
+KEEP_SHARE = 0.9
+"""When the limit is passed, the least recently used entries go until this share of it is left."""
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS responses (
+  key BLOB PRIMARY KEY, value BLOB NOT NULL, used INTEGER NOT NULL);
+CREATE INDEX IF NOT EXISTS by_use ON responses (used);
+"""
+
+
+class CacheStats(Record, frozen=True):
+    """What `dssr cache show` prints."""
+
+    path: str
+    entries: int
+    bytes: int
+
+
+class Cache:
+    """A folder with one file of answers. Used from one thread."""
+
+    def __init__(self, folder: Path, limit_bytes: int) -> None:
+        self.path = folder / FILE
+        self.limit = limit_bytes
+        self.damaged = 0
+        """Entries or files found damaged and dropped."""
+        self._new: dict[bytes, bytes] = {}
+        self._used: set[bytes] = set()
+        self._written = time.monotonic()
+        folder.mkdir(parents=True, exist_ok=True)
+        self._db = self._open()
+
+    def get(self, key: bytes) -> bytes | None:
+        fresh = self._new.get(key)
+        if fresh is not None:
+            return fresh[CHECK:]
+        found: tuple[bytes] | None = None
+        with self._guarded():
+            found = self._db.execute("SELECT value FROM responses WHERE key = ?", (key,)).fetchone()
+        if found is None:
+            return None
+        value = bytes(found[0])
+        if value[:CHECK] != _checksum(key, value[CHECK:]):
+            self.damaged += 1
+            with self._guarded():
+                self._db.execute("DELETE FROM responses WHERE key = ?", (key,))
+            return None
+        self._used.add(key)
+        if len(self._used) >= 16 * WRITE_EVERY:
+            self.flush()
+        return value[CHECK:]
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self._new[key] = _checksum(key, value) + value
+        if len(self._new) >= WRITE_EVERY or time.monotonic() - self._written > WRITE_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what is gathered and keeps the file under its limit."""
+        self._written = time.monotonic()
+        if not self._new and not self._used:
+            return
+        now = int(time.time())
+        new, used = self._new, self._used
+        self._new, self._used = {}, set()
+        with self._guarded():
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.executemany(
+                "INSERT OR REPLACE INTO responses VALUES (?, ?, ?)", [(key, new[key], now) for key in sorted(new)]
+            )
+            self._db.executemany("UPDATE responses SET used = ? WHERE key = ?", [(now, key) for key in sorted(used)])
+            self._db.execute("COMMIT")
+            self._evict()
+
+    def stats(self) -> CacheStats:
+        self.flush()
+        entries = 0
+        with self._guarded():
+            entries = self._db.execute("SELECT count(*) FROM responses").fetchone()[0]
+        return CacheStats(str(self.path), entries, self._size())
+
+    def clear(self) -> None:
+        self._new, self._used = {}, set()
+        with self._guarded():
+            self._db.execute("DELETE FROM responses")
+            self._db.execute("VACUUM")
+
+    def close(self) -> None:
+        self.flush()
+        self._db.close()
+
+    def _size(self) -> int:
+        """Bytes in use, free pages not counted."""
+        pages, free, page = 0, 0, 0
+        with self._guarded():
+            pages = self._pragma("page_count")
+            free = self._pragma("freelist_count")
+            page = self._pragma("page_size")
+        return (pages - free) * page
+
+    def _pragma(self, name: str) -> int:
+        return int(self._db.execute(f"PRAGMA {name}").fetchone()[0])
+
+    def _evict(self) -> None:
+        size = self._size()
+        if size <= self.limit:
+            return
+        entries = self._db.execute("SELECT count(*) FROM responses").fetchone()[0]
+        surplus = int(entries * (1 - KEEP_SHARE * self.limit / size)) + 1
+        self._db.execute(
+            "DELETE FROM responses WHERE key IN (SELECT key FROM responses ORDER BY used, key LIMIT ?)", (surplus,)
+        )
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            return self._connect()
+        except sqlite3.DatabaseError as error:
+            self._set_aside(error)
+            return self._connect()
+
+    def _connect(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path, timeout=60.0, isolation_level=None, check_same_thread=False)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")
+        db.executescript(_SCHEMA)
+        return db
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """A damaged file is set aside and the work goes on without what it held."""
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            if self._db.in_transaction:
+                self._db.rollback()
+            self._set_aside(error)
+            self._db = self._connect()
+
+    def _set_aside(self, error: sqlite3.DatabaseError) -> None:
+        damage = getattr(error, "sqlite_errorname", None) or str(error)
+        if not any(word in damage for word in ("CORRUPT", "NOTADB", "malformed", "not a database")):
+            raise RecordError(
+                f"the response cache {self.path} cannot be used ({error}); free it or name another"
+            ) from (error)
+        self.damaged += 1
+        number = 1
+        while (aside := self.path.with_name(f"{FILE}.damaged-{number}")).exists():
+            number += 1
+        self.path.replace(aside)
+        for tail in ("-wal", "-shm"):
+            self.path.with_name(FILE + tail).unlink(missing_ok=True)
+
+
+def _checksum(key: bytes, value: bytes) -> bytes:
+    return hashlib.blake2b(value, digest_size=CHECK, key=key).digest()

@@ -1,0 +1,175 @@
+"""Writes many replies at once, one token each per pass.
+
+Every reply has its own row in the buffers of keys and values. Replies whose lengths round up to the same
+multiple of BLOCK attend together; the rounding is a matter of the reply alone, so its company changes no bit.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from dssr.models.kv import BLOCK, Node
+from dssr.models.packed import ROWS, Body
+
+MOST_REPLIES = 128
+"""Replies under way at once."""
+
+
+@dataclass(eq=False, slots=True)
+class Reply:
+    """One text being written."""
+
+    ticket: Any
+    """Whoever waits for it."""
+    path: list[Node]
+    """The prompt's blocks; let go of once they are in the decoder's buffers."""
+    length: int
+    """Tokens whose keys and values are known."""
+    max_tokens: int
+    temperature: float
+    noise: random.Random
+    """One number per sampled token, so that sampling depends on the request alone."""
+    tokens: list[int] = field(default_factory=list)
+    done: bool = False
+    broken: bool = False
+    """The model's scores were not numbers."""
+
+    @property
+    def most(self) -> int:
+        """Length it may reach."""
+        return self.length + self.max_tokens - len(self.tokens)
+
+
+class Decoder:
+    """Replies under way. `admit` new ones, then `step` until all are done."""
+
+    def __init__(self, body: Body, ends: frozenset[int], kv_bytes: int) -> None:
+        self.body = body
+        self.ends = ends
+        self.most_tokens = kv_bytes // body.token_bytes
+        self.replies: list[Reply] = []
+        self._kv = body.new_kv(0, body.key_heads, 0)
+        self._runs: list[tuple[int, int, int, torch.Tensor]] = []
+
+    @property
+    def active(self) -> int:
+        return sum(not reply.done for reply in self.replies)
+
+    def room(self, replies: list[Reply]) -> int:
+        """How many of the replies can join now; at least one when nothing is under way."""
+        under_way = [reply.most for reply in self.replies if not reply.done]
+        longest, count, fits = max(under_way, default=0), len(under_way), 0
+        for reply in replies:
+            longest, count = max(longest, reply.most), count + 1
+            if count > MOST_REPLIES or (count > 1 and count * _rounded(longest) > self.most_tokens):
+                break
+            fits += 1
+        return fits
+
+    def wasteful(self) -> bool:
+        """Whether finished replies still cost a whole tile of rows."""
+        return -(-self.active // ROWS) < -(-len(self.replies) // ROWS)
+
+    def clear(self) -> None:
+        self.replies = []
+        self._kv = self.body.new_kv(0, self.body.key_heads, 0)
+
+    def admit(self, replies: list[Reply]) -> None:
+        """Lays the buffers out anew for the unfinished replies and the new ones, by length."""
+        old_row = {id(reply): row for row, reply in enumerate(self.replies)}
+        both = [reply for reply in (*self.replies, *replies) if not reply.done]
+        both.sort(key=lambda reply: reply.length)
+        self.replies = both
+        if not both:
+            self.clear()
+            return
+        spare = min(max(reply.most - reply.length for reply in both), 2 * BLOCK)
+        fresh = self.body.new_kv(len(both), self.body.key_heads, _rounded(both[-1].length + spare))
+        for row, reply in enumerate(both):
+            if id(reply) in old_row:
+                fresh[:, :, row, :, : reply.length] = self._kv[:, :, old_row[id(reply)], :, : reply.length]
+            for node in reply.path:
+                assert node.kv is not None, "prompts to decode from are prefilled with their keys kept"
+                fresh[:, :, row, :, node.position : node.position + len(node.tokens)] = node.kv
+            reply.path = []
+        self._kv = fresh
+
+    def step(self) -> torch.Tensor:
+        """One more token for every reply; returns the states they were picked from."""
+        if self.replies[-1].length + 1 > self._kv.shape[4]:
+            self.admit([])
+        self._runs = list(self._grouped())
+        states = self.body.forward(
+            [reply.tokens[-1] for reply in self.replies], [reply.length for reply in self.replies], self
+        )
+        for reply in self.replies:
+            reply.length += 1
+        states = states[: len(self.replies)]
+        self.sample(self.replies, states)
+        return states
+
+    def sample(self, replies: list[Reply], states: torch.Tensor) -> None:
+        """Picks each reply's next token from its last hidden state."""
+        logits = self.body.logits(states)
+        sane = torch.isfinite(logits.amax(-1)).tolist()
+        greedy = logits.argmax(-1).tolist()
+        for row, reply in enumerate(replies):
+            if reply.done:
+                continue
+            if not sane[row]:
+                reply.done = reply.broken = True
+                continue
+            token = greedy[row] if reply.temperature == 0 else _draw(logits[row] / reply.temperature, reply.noise)
+            if token in self.ends:
+                reply.done = True
+                continue
+            reply.tokens.append(token)
+            reply.done = len(reply.tokens) >= reply.max_tokens
+
+    def attend(
+        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, scale: float
+    ) -> None:
+        """The `Plan` of a step: each row adds its own key, then sees all of its reply."""
+        keys, values = self._kv[layer]
+        count, key_heads, _, width = keys.shape
+        rows = torch.arange(count, device=keys.device)
+        lengths = torch.tensor([reply.length for reply in self.replies], device=keys.device)
+        keys[rows, :, lengths] = k[:, :count].transpose(0, 1)
+        values[rows, :, lengths] = v[:, :count].transpose(0, 1)
+        groups = q.shape[0] // key_heads
+        for first, last, length, mask in self._runs:
+            seen = scaled_dot_product_attention(
+                q[:, first:last].transpose(0, 1).reshape(-1, 1, groups, width),
+                keys[first:last].flatten(0, 1)[:, None, :length],
+                values[first:last].flatten(0, 1)[:, None, :length],
+                attn_mask=mask,
+                scale=scale,
+            )
+            out[first:last] = seen.reshape(last - first, q.shape[0], width)
+
+    def _grouped(self) -> Iterator[tuple[int, int, int, torch.Tensor]]:
+        """Runs of rows with the same rounded length: first row, end, rounded length, mask."""
+        first = 0
+        for length, group in groupby(self.replies, key=lambda reply: _rounded(reply.length + 1)):
+            sizes = torch.tensor([reply.length for reply in group])
+            beyond = torch.arange(length)[None] > sizes[:, None]
+            mask = torch.zeros(beyond.shape, dtype=self.body.dtype).masked_fill(beyond, float("-inf"))
+            mask = mask.repeat_interleave(self.body.key_heads, 0)[:, None, None].to(self.body.device)
+            yield first, first + len(sizes), length, mask
+            first += len(sizes)
+
+
+def _rounded(length: int) -> int:
+    return -(-length // BLOCK) * BLOCK
+
+
+def _draw(logits: torch.Tensor, noise: random.Random) -> int:
+    """A token by inverse of the cumulative distribution, from one uniform number."""
+    steps = torch.softmax(logits.double(), -1).cumsum(-1)
+    place = torch.searchsorted(steps, noise.random() * float(steps[-1]), right=True)
+    return min(int(place), len(steps) - 1)

@@ -1,0 +1,70 @@
+"""Makes a model from its configuration. The heavy libraries are imported only by the backend that needs them."""
+
+from pathlib import Path
+
+from dssr.config import Config, ModelConfig
+from dssr.errors import ModelError
+from dssr.models.base import Model, Tokenizer
+from dssr.models.cache import Cache
+from dssr.models.cached import CachedModel
+
+NANO = Path(__file__).parent / "nano"
+
+
+def load_model(config: ModelConfig) -> Model:
+    """The model of a configuration, ready to answer."""
+    if config.backend == "hf":
+        return _load_hf(config)
+    if config.backend == "vllm":
+        from dssr.models.vllm import load_vllm
+
+        return load_vllm(config)
+    if config.backend == "server":
+        from dssr.models.server import load_server
+
+        return load_server(config)
+    from dssr.models.scripted import ScriptedModel
+
+    return ScriptedModel(config.retention, config.context_length)
+
+
+def load_models(config: Config) -> tuple[Model, Model]:
+    """Writer and reader, behind the configured response cache; one and the same object if they share a base."""
+    cache = open_cache(config)
+    writer: Model = CachedModel(load_model(config.writer_model), cache)
+    if config.reader_model is None or config.reader_model == config.writer_model:
+        return writer, writer
+    return writer, CachedModel(load_model(config.reader_model), cache)
+
+
+def open_cache(config: Config) -> Cache | None:
+    """The response cache of a configuration; None when it is switched off."""
+    if config.cache_gib <= 0:
+        return None
+    return Cache(Path(config.data) / "cache", int(config.cache_gib * 2**30))
+
+
+def load_tokenizer(name: str, revision: str | None = None) -> Tokenizer:
+    """The tokenizer of a tier, folder or hub name, without weights."""
+    from dssr.models.tokenizers import open_tokenizer
+
+    return open_tokenizer(weights_folder(name), name, revision)
+
+
+def weights_folder(path: str) -> str:
+    """Where the weights of a tier lie; folders and hub names stand for themselves."""
+    if path == "nano":
+        if not (NANO / "config.json").is_file():
+            raise ModelError("the built-in model is not in this installation; make it with `dssr nano build`")
+        return str(NANO)
+    if path == "smol":
+        from dssr.models.smol import smol_folder
+
+        return str(smol_folder())
+    return path
+
+
+def _load_hf(config: ModelConfig) -> Model:
+    from dssr.models.hf_load import load_hf
+
+    return load_hf(config, weights_folder(config.path))

@@ -1,0 +1,94 @@
+"""The scripted model: a forgetful writer and a planning reader behind the same interface as any other model.
+
+It answers from the messages alone. It has no weights, loads nothing, and runs a whole study in seconds.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from dssr.errors import ModelError
+from dssr.models.base import Choose, Chosen, Generate, Generated, Message
+from dssr.models.scripted.prompts import order_of, question_of
+from dssr.models.scripted.reader import logprobs
+from dssr.models.scripted.tokenizer import WordTokenizer
+from dssr.models.scripted.writer import rewrite
+from dssr.seeds import digest_of, rng_of
+
+MESSAGE_TOKENS = 4
+"""Tokens that a chat template would add per message."""
+
+
+class ScriptedModel:
+    """`retention` is the writer's; the reader has no settings."""
+
+    def __init__(self, retention: float = 0.9, context_length: int = 16384) -> None:
+        if not 0 <= retention <= 1:
+            raise ModelError(f"A retention of {retention} is no probability; give a number from 0 to 1.")
+        self.retention = retention
+        self._context_length = context_length
+        self._tokenizer = WordTokenizer()
+
+    @property
+    def name(self) -> str:
+        return "scripted"
+
+    @property
+    def tokenizer(self) -> WordTokenizer:
+        return self._tokenizer
+
+    @property
+    def context_length(self) -> int:
+        return self._context_length
+
+    def fingerprint(self, adapter: str | None = None) -> str:
+        _no_adapter(adapter)
+        return digest_of("scripted", self.retention, _code())
+
+    def prompt_tokens(self, messages: Sequence[Message]) -> int:
+        return sum(MESSAGE_TOKENS + self._count(message.content) for message in messages)
+
+    async def generate(self, request: Generate) -> Generated:
+        self._check(request.messages, request.max_tokens, request.adapter)
+        order = order_of(request.messages)
+        content = [(message.role, message.content) for message in request.messages]
+        seed = request.seed if request.temperature > 0 else 0
+        budget = min(order.budget or request.max_tokens, request.max_tokens)
+        text = rewrite(
+            order.style, budget, order.previous, order.view, rng_of("write", content, seed), self.retention, self._count
+        )
+        return Generated(text, self._count(text))
+
+    async def choose(self, request: Choose) -> Chosen:
+        self._check(request.messages, 1, request.adapter)
+        return Chosen(logprobs(question_of(request.messages), request.labels))
+
+    async def close(self) -> None:
+        """Nothing to give back."""
+
+    def _check(self, messages: Sequence[Message], reply: int, adapter: str | None) -> None:
+        _no_adapter(adapter)
+        room = self._context_length - reply
+        # No token is shorter than one character, so short prompts need no counting.
+        if sum(MESSAGE_TOKENS + len(message.content) for message in messages) <= room:
+            return
+        if (length := self.prompt_tokens(messages)) > room:
+            raise ModelError(
+                f"A prompt of {length} tokens and a reply of {reply} exceed the scripted model's context of "
+                f"{self._context_length}; raise its context_length or shorten the history."
+            )
+
+    def _count(self, text: str) -> int:
+        return len(self._tokenizer.encode(text))
+
+
+def _no_adapter(adapter: str | None) -> None:
+    if adapter is not None:
+        raise ModelError(f"The scripted model cannot carry the adapter {adapter!r}; use hf or vllm for that.")
+
+
+@cache
+def _code() -> str:
+    """Digest of this package's source: a changed rule is a changed model."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return digest_of(*(file.read_text(encoding="utf-8") for file in files))

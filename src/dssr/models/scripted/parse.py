@@ -1,0 +1,93 @@
+"""Reads states back into claims: the four prompted formats, and raw history standing alone or after a state."""
+
+import re
+
+from dssr.models.scripted.claims import OPPOSITE, PARTICIPLES, Claim, put
+from dssr.models.scripted.formats import NOTHING, SLOTS
+from dssr.models.scripted.lines import is_lines, parse_lines
+from dssr.models.scripted.text import thing
+from dssr.models.scripted.update import finished, replay
+
+_TAG = re.compile(r"\s*\[(?:certain|likely|unsure)\]\s*$")
+_SENTENCE = re.compile(r"(?<=[.])\s+|\n+")
+_AT = re.compile(r"the (.+) is (in|on) the (.+?) in the (.+)$")
+_STANDS = re.compile(r"the (.+?) stands in the (.+?)(?: and is (open|closed))?$")
+_WAY = re.compile(r"(north|south|east|west) (?:to the ([^(]+?)|unexplored)(?: \((open|closed|locked) ([^)]+)\))?$")
+_PLACED = re.compile(r"(.+) (in|on) the (.+)$")
+_RAW = re.compile(r"^(?:> ?\S|-= .+? =-)", re.M)
+
+
+def parse(text: str) -> list[Claim]:
+    """The claims of a state, oldest first; sentences of any other kind say nothing to the scripted model."""
+    claims: list[Claim] = []
+    for piece in _SENTENCE.split(text):
+        for claim in _claims(_TAG.sub("", piece).strip().rstrip(".")):
+            claims = put(claims, claim)
+    return claims
+
+
+def understand(context: str) -> list[Claim]:
+    """The claims of any reader's context: `oracle-b`, a state, raw history, or a state followed by raw steps."""
+    if is_lines(context):
+        return parse_lines(context)
+    raw = _RAW.search(context)
+    start = raw.start() if raw else len(context)
+    return finished(replay(parse(context[:start]), context[start:]))
+
+
+def _claims(piece: str) -> list[Claim]:
+    for label in (SLOTS[0], SLOTS[2]):
+        piece = piece.removeprefix(label).strip()
+    head, colon, rest = piece.partition(": ")
+    label = head.lower()
+    if piece.startswith(SLOTS[1]):
+        return [Claim("did", (command,)) for command in rest.split(", ") if command != NOTHING]
+    if not colon:
+        return _plain(piece[:1].lower() + piece[1:])
+    if label == "tried":
+        return [Claim("did", (rest,))]
+    if label == "recipe":
+        return [claim for part in rest.split(", ") if (claim := _directive(part))]
+    if label.startswith("in the "):
+        return [claim for part in rest.split("; ") for claim in _inside(part, head[7:])]
+    if label.startswith("from the "):
+        return [claim for part in rest.split(", ") if (claim := _way(part, head[9:]))]
+    return []
+
+
+def _plain(piece: str) -> list[Claim]:
+    if piece.startswith("you are in the "):
+        return [Claim("here", (piece[15:],))]
+    if piece.startswith("you carry the "):
+        return [Claim("carry", tuple(thing(name))) for name in piece[14:].split(", the ")]
+    if match := _STANDS.match(piece):
+        return [Claim("fixture", (match.group(1), match.group(2), match.group(3) or ""))]
+    if match := _AT.match(piece):
+        item = thing(match.group(1))
+        return [Claim("at", (item.name, match.group(2), match.group(3), match.group(4), item.words))]
+    return []
+
+
+def _directive(part: str) -> Claim | None:
+    verb, _, name = part.partition(" the ")
+    if verb == "use" and name:
+        return Claim("need", (name,))
+    return Claim("do", (verb, name)) if verb in PARTICIPLES and name else None
+
+
+def _inside(part: str, room: str) -> list[Claim]:
+    if match := _PLACED.match(part):
+        items = [thing(name) for name in match.group(1).split(", ")]
+        return [Claim("at", (item.name, match.group(2), match.group(3), room, item.words)) for item in items]
+    name, _, state = part.rpartition(" ")
+    if name and state in ("open", "closed"):
+        return [Claim("fixture", (name, room, state))]
+    return [Claim("fixture", (part, room, ""))]
+
+
+def _way(part: str, room: str) -> Claim | None:
+    match = _WAY.match(part)
+    if not match or match.group(1) not in OPPOSITE:
+        return None
+    direction, to, state, door = match.groups()
+    return Claim("exit", (room, direction, to or "", door or "", state or ""))

@@ -1,0 +1,155 @@
+"""A writer that forgets in a documented way: the stand-in for a prompted language model.
+
+Each rewrite merges the previous state with the new observation without error, and then loses claims twice:
+1. *Drift.* A claim that the observation does not show again is dropped with chance
+   (1 - retention) * (0.5 + age) * (1 + pressure) * care. Age runs from 0 (newest in the text) to 1 (oldest);
+   pressure is twice what the full text takes beyond three quarters of the budget, in budgets, at most 1.5;
+   care is below 1 for what the format's instruction protects. Half of the lost directives leave the bare
+   ingredient behind.
+2. *Budget.* What still does not fit goes in order of worth: kind of claim, less for age, plus noise.
+With retention 1 only the budget takes anything. The generator passed in decides; equal generators, equal states.
+"""
+
+import random
+from collections.abc import Callable
+
+from dssr.models.scripted.claims import APPLIANCES, TOOL, Claim, here, ingredients, key, put
+from dssr.models.scripted.formats import Format, render
+from dssr.models.scripted.parse import parse
+from dssr.models.scripted.text import blocks, look
+from dssr.models.scripted.update import replay, update
+from dssr.types import View
+
+TRIED = 6
+"""Commands that `slots` tries to remember."""
+NOISE = 0.8
+AGE_COST = 1.0
+MOST_PRESSURE = 1.5
+LEFT_BEHIND = 0.5
+"""Chance that a lost directive still leaves its ingredient."""
+
+Sort = str
+"""What a claim is to the writer; the keys of WORTH."""
+WORTH: dict[Sort, float] = {
+    "here": 99.0,
+    "directive": 6.0,
+    "ingredient": 5.5,
+    "tool": 5.0,
+    "appliance": 4.5,
+    "way": 4.5,
+    "food": 4.0,
+    "carried": 3.0,
+    "opened": 2.5,
+    "spare": 2.0,
+    "unexplored": 2.0,
+    "tried": 4.0,
+    "furniture": 1.0,
+}
+GUIDE_CARE: dict[Sort, float] = {
+    "directive": 0.35,
+    "ingredient": 0.2,
+    "tool": 0.2,
+    "appliance": 0.2,
+    "way": 0.2,
+    "food": 0.2,
+    "spare": 0.2,
+    "opened": 0.2,
+}
+"""Chance of drift under `guide`, relative to `summary`."""
+GUIDE_WORTH: dict[Sort, float] = {"opened": 4.5, "food": 4.5, "carried": 1.5, "tried": 0.5, "furniture": 0.0}
+
+
+def rewrite(
+    style: Format,
+    budget: int,
+    previous: str,
+    view: View,
+    rng: random.Random,
+    retention: float,
+    count_tokens: Callable[[str], int],
+) -> str:
+    """The next state, at most `budget` tokens by `count_tokens`."""
+    old = parse(previous)
+    claims = _merge(old, view, style)
+    place = here(old)
+    fresh = {key(claim) for claim in _merge([Claim("here", (place,))] if place else [], view, style)}
+    stale = [claim for claim in claims if key(claim) not in fresh]
+    ages = {claim: 1 - index / max(len(stale) - 1, 1) for index, claim in enumerate(stale)}
+    pressure = min(max(2 * (count_tokens(render(style, claims)) / budget - 0.75), 0.0), MOST_PRESSURE)
+    kept = _drift(style, claims, ages, (1 - retention) * (1 + pressure), rng)
+    return _fit(style, kept, ages, budget, rng, count_tokens)
+
+
+def _merge(claims: list[Claim], view: View, style: Format) -> list[Claim]:
+    if len(blocks(view.observation)) > 1:
+        return replay(claims, view.observation)
+    claims = update(claims, view.last_action, look(view.observation))
+    if style != "slots" or view.last_action is None:
+        return claims
+    claims = put(claims, Claim("did", (view.last_action,)))
+    tried = [claim for claim in claims if claim.kind == "did"]
+    return [claim for claim in claims if claim not in tried[:-TRIED]]
+
+
+def _drift(
+    style: Format, claims: list[Claim], ages: dict[Claim, float], chance: float, rng: random.Random
+) -> list[Claim]:
+    kept = []
+    needed = ingredients(claims)
+    for claim in claims:
+        sort = _sort(claim, needed)
+        care = GUIDE_CARE.get(sort, 1.0) if style == "guide" else 1.0
+        lost = claim in ages and sort != "here" and rng.random() < chance * (0.5 + ages[claim]) * care
+        if not lost:
+            kept.append(claim)
+        elif claim.kind == "do" and rng.random() < LEFT_BEHIND:
+            kept.append(Claim("need", (claim.args[1],)))
+    return list(dict.fromkeys(kept))
+
+
+def _fit(
+    style: Format,
+    claims: list[Claim],
+    ages: dict[Claim, float],
+    budget: int,
+    rng: random.Random,
+    count_tokens: Callable[[str], int],
+) -> str:
+    """The longest rendering of the worthiest claims that the budget holds."""
+    needed = ingredients(claims)
+    worth = {c: _worth(style, _sort(c, needed)) - AGE_COST * ages.get(c, 0.0) + rng.gauss(0, NOISE) for c in claims}
+    ranked = sorted(claims, key=lambda claim: -worth[claim])
+    low, high = 0, len(ranked)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if count_tokens(_text(style, claims, ranked[:middle])) <= budget:
+            low = middle
+        else:
+            high = middle - 1
+    text = _text(style, claims, ranked[:low])
+    return text if count_tokens(text) <= budget else ""  # even the bare slots may be too long
+
+
+def _text(style: Format, claims: list[Claim], kept: list[Claim]) -> str:
+    chosen = set(kept)
+    return render(style, [claim for claim in claims if claim in chosen])
+
+
+def _worth(style: Format, sort: Sort) -> float:
+    return GUIDE_WORTH.get(sort, WORTH[sort]) if style == "guide" else WORTH[sort]
+
+
+def _sort(claim: Claim, needed: list[str]) -> Sort:
+    if claim.kind in ("need", "do"):
+        return "directive"
+    if claim.kind == "at":
+        if claim.args[0] == TOOL:
+            return "tool"
+        return "ingredient" if claim.args[0] in needed else "spare" if needed else "food"
+    if claim.kind == "fixture":
+        if claim.args[0] in APPLIANCES.values():
+            return "appliance"
+        return "opened" if claim.args[2] else "furniture"
+    if claim.kind == "exit":
+        return "way" if claim.args[2] else "unexplored"
+    return {"here": "here", "carry": "carried", "did": "tried"}[claim.kind]

@@ -1,0 +1,92 @@
+"""Text to token ids and back, over a Hugging Face tokenizer.
+
+Control tokens come from the chat template alone: text that merely looks like one (`<|im_end|>` in a reply or
+an observation) is encoded as ordinary characters, so no message can end its own turn.
+"""
+
+import copy
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from dssr.errors import ModelError
+from dssr.models.base import Message
+from dssr.seeds import digest_of
+
+MARK = "\ue000{}\ue001"
+"""Stands for one message's text while the template is rendered; private-use characters, in no template."""
+
+
+class HFTokenizer:
+    """Implements `dssr.models.base.Tokenizer`, and renders chat prompts."""
+
+    def __init__(self, inner: Any, name: str) -> None:
+        if not getattr(inner, "is_fast", False):
+            raise ModelError(f"the tokenizer of {name} has no tokenizer.json, which dssr needs; convert it first")
+        if not inner.chat_template:
+            raise ModelError(f"the tokenizer of {name} has no chat template; use an instruction-tuned model")
+        self.inner = inner
+        self.name = name
+        self._plain = copy.deepcopy(inner.backend_tokenizer)
+        self._plain.encode_special_tokens = True
+        self._special = tuple(sorted(inner.all_special_tokens))
+        self.digest = digest_of(inner.backend_tokenizer.to_str(), inner.chat_template)
+        self._chat = lru_cache(maxsize=64)(self._render)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of plain text: nothing added, nothing recognised as a control token."""
+        return list(self._plain.encode(_valid(text), add_special_tokens=False).ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of the ids, control tokens left out."""
+        return str(self.inner.backend_tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def chat(self, messages: Sequence[Message]) -> list[int]:
+        """Ids of the prompt: the messages under the chat template, up to where the reply starts."""
+        return list(self._chat(tuple(messages)))
+
+    def template(self, messages: Sequence[Message]) -> str:
+        """Text of the prompt, as the chat template writes it."""
+        plain = [{"role": message.role, "content": _valid(message.content)} for message in messages]
+        try:
+            return str(self.inner.apply_chat_template(plain, tokenize=False, add_generation_prompt=True))
+        except Exception as error:  # templates raise whatever they like
+            raise ModelError(f"the chat template of {self.name} refused the messages: {error}") from error
+
+    def _render(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
+        if not any(special in message.content for special in self._special for message in messages):
+            return tuple(self.encode_control(self.template(messages)))
+        marked = [Message(message.role, MARK.format(index)) for index, message in enumerate(messages)]
+        rest = self.template(marked)
+        ids: list[int] = []
+        for index, message in enumerate(messages):
+            before, mark, rest = rest.partition(MARK.format(index))
+            if not mark:
+                raise ModelError(f"the chat template of {self.name} drops or reorders messages; use another template")
+            ids += self.encode_control(before) + self.encode(message.content)
+        return tuple(ids + self.encode_control(rest))
+
+    def encode_control(self, text: str) -> list[int]:
+        """Ids of text by the template's hand: control tokens are recognised."""
+        return list(self.inner.backend_tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+def _valid(text: str) -> str:
+    """Lone surrogates cannot be tokenized; they become the replacement character."""
+    return text.encode("utf-8", "replace").decode("utf-8") if not text.isascii() else text
+
+
+def open_tokenizer(folder: str | Path, name: str, revision: str | None = None) -> HFTokenizer:
+    """The tokenizer of a folder or hub name, without its weights."""
+    from transformers import AutoTokenizer
+
+    try:
+        inner = AutoTokenizer.from_pretrained(str(folder), revision=revision)
+    except Exception as error:  # transformers raises many kinds for a missing or broken file
+        raise ModelError(f"no tokenizer could be read from {folder}: {first_line(error)}") from error
+    return HFTokenizer(inner, name)
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,281 @@
+"""Models run by vLLM, which batches by itself: requests are handed straight on.
+
+Prompts are rendered here, by the same code as for the other backends, and sent as token ids. On a GPU vLLM's
+batch-invariant kernels are on unless the environment says VLLM_BATCH_INVARIANT=0; a CPU has none.
+"""
+
+import asyncio
+import importlib.util
+import itertools
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dssr.config import ModelConfig
+from dssr.errors import ModelError
+from dssr.models.adapters import SETTINGS, WEIGHTS, check_adapter, file_digest
+from dssr.models.background import Background
+from dssr.models.base import Choose, Chosen, Generate, Generated, Message
+from dssr.models.labels import label_ids
+from dssr.models.load import weights_folder
+from dssr.models.tokenizers import HFTokenizer, open_tokenizer
+from dssr.models.wire import renormalised
+from dssr.seeds import digest_of
+from dssr.types import LABELS
+
+RANKS = (8, 16, 32, 64, 128, 256)
+"""Adapter ranks for which vLLM makes room."""
+CPU_BLOCK = 32
+"""Tokens per cached block; the default on a CPU is too long for our prompts to share."""
+
+LEAST_BATCH = 4096
+"""Tokens in one pass on a CPU, unless the context is longer."""
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A LoRA adapter as the engine knows it."""
+
+    name: str
+    number: int
+    """From 1; the engine tells adapters apart by it."""
+    folder: str
+    rank: int
+    digest: str
+
+
+class VllmModel:
+    """Implements `dssr.models.base.Model`. Use `load_vllm` to make one."""
+
+    def __init__(self, config: ModelConfig, folder: Path, weights: str, tokenizer: HFTokenizer) -> None:
+        self.name = config.path
+        self.tokenizer = tokenizer
+        self.context_length = min(config.context_length, _positions(folder, config.context_length))
+        self._config = config
+        self._weights = weights
+        self._labels = label_ids(tokenizer)
+        self._adapters = _read_adapters(config, folder, weights)
+        self._numbers = itertools.count()
+        _prepare_environment(config)
+        self._background = Background(f"the vLLM engine of {self.name}")
+        try:
+            self._background.wait(self._start(folder))
+        except BaseException as error:
+            self._background.stop()
+            if not isinstance(error, Exception):
+                raise
+            raise ModelError(f"vLLM could not load {self.name}: {_first_line(error)}") from error
+
+    async def _start(self, folder: Path) -> None:
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.platforms import current_platform
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        import vllm
+
+        arguments = _cpu_arguments(self.context_length) if current_platform.is_cpu() else {}
+        if self._adapters:
+            # One more than there are adapters, or base requests in a mixed batch run under the last adapter.
+            arguments |= {
+                "enable_lora": True,
+                "max_loras": len(self._adapters) + 1,
+                "max_lora_rank": _room_for(max(adapter.rank for adapter in self._adapters.values())),
+            }
+        self._engine = AsyncLLM.from_engine_args(
+            AsyncEngineArgs(
+                model=str(folder),
+                dtype=self._config.dtype,
+                max_model_len=self.context_length,
+                enable_prefix_caching=True,
+                logprobs_mode="processed_logprobs",
+                max_logprobs=len(LABELS),
+                disable_log_stats=True,
+                **arguments,
+            )
+        )
+        self._numerics = (vllm.__version__, current_platform.get_device_name(), _invariant(), self._config.threads)
+
+    def fingerprint(self, adapter: str | None = None) -> str:
+        lora = self._adapter(adapter)
+        parts = (self._weights, lora and lora.digest, self.tokenizer.digest, self._config.dtype)
+        return digest_of("vllm", *parts, self._numerics)
+
+    def prompt_tokens(self, messages: Sequence[Message]) -> int:
+        return len(self.tokenizer.chat(messages))
+
+    async def generate(self, request: Generate) -> Generated:
+        if request.max_tokens < 1 or not 0 <= request.temperature < math.inf:
+            raise ModelError(
+                f"cannot generate {request.max_tokens} tokens at temperature {request.temperature}; "
+                "both must be positive (temperature 0 is greedy)"
+            )
+        # logprobs=0 reports the written tokens alone, which shows scores that are not numbers.
+        seed = request.seed if request.temperature else None
+        sampling = {"temperature": request.temperature, "seed": seed, "logprobs": 0}
+        output = await self._ask(request, request.max_tokens, sampling)
+        if output.cumulative_logprob is None or not math.isfinite(output.cumulative_logprob):
+            raise ModelError("the model's scores are not finite numbers; check its weights and dtype")
+        tokens = list(output.token_ids)
+        if output.finish_reason == "stop":
+            tokens.pop()  # the one that ends the reply
+        return Generated(self.tokenizer.decode(tokens), len(tokens))
+
+    async def choose(self, request: Choose) -> Chosen:
+        unknown = [label for label in request.labels if label not in self._labels]
+        if unknown or not request.labels:
+            raise ModelError(f"cannot choose among {request.labels!r}; labels come from A-Z and a-z, one at least")
+        ids = [self._labels[label] for label in request.labels]
+        sampling = {"temperature": 1.0, "allowed_token_ids": ids, "logprobs": len(ids)}
+        output = await self._ask(request, 1, sampling)
+        scores = output.logprobs[0]
+        if any(token not in scores for token in ids):
+            raise ModelError("vLLM scored other tokens than the labels; check the model's weights and dtype")
+        return Chosen(renormalised([scores[token].logprob for token in ids]))
+
+    async def close(self) -> None:
+        self._background.stop(self._shut_down)
+
+    async def _shut_down(self) -> None:
+        self._engine.shutdown()
+
+    def _adapter(self, name: str | None) -> Adapter | None:
+        if name is None:
+            return None
+        if name not in self._adapters:
+            known = ", ".join(self._adapters) or "none"
+            raise ModelError(f"adapter {name} is not loaded (loaded: {known}); name its folder under `adapters`")
+        return self._adapters[name]
+
+    async def _ask(self, request: Generate | Choose, reply: int, sampling: dict[str, Any]) -> Any:
+        """The engine's one output for a request."""
+        ids = self.tokenizer.chat(request.messages)
+        if len(ids) + reply > self.context_length:
+            raise ModelError(
+                f"the prompt has {len(ids)} tokens and the reply up to {reply}, but {self.name} takes "
+                f"{self.context_length} in all; shorten the prompt or raise context_length"
+            )
+        adapter = self._adapter(request.adapter)
+        try:
+            output = await self._background.run(lambda: self._run(ids, reply, sampling, adapter))
+        except (ModelError, asyncio.CancelledError):
+            raise
+        except Exception as error:  # the engine raises many kinds, also for its own death
+            raise ModelError(f"vLLM failed on a request to {self.name}: {_first_line(error)}") from error
+        if output.finish_reason not in ("stop", "length"):
+            raise ModelError(f"vLLM ended a reply of {self.name} with {output.finish_reason!r}; see its log")
+        return output
+
+    async def _run(self, ids: list[int], reply: int, sampling: dict[str, Any], adapter: Adapter | None) -> Any:
+        from vllm.lora.request import LoRARequest
+        from vllm.sampling_params import RequestOutputKind
+
+        from vllm import SamplingParams
+
+        kind = RequestOutputKind.FINAL_ONLY
+        parameters = SamplingParams(max_tokens=reply, detokenize=False, output_kind=kind, **sampling)
+        lora = adapter and LoRARequest(adapter.name, adapter.number, adapter.folder)
+        stream = self._engine.generate(
+            {"prompt_token_ids": ids}, parameters, str(next(self._numbers)), lora_request=lora
+        )
+        outputs = [answer.outputs[0] async for answer in stream]
+        return outputs[-1]
+
+
+def load_vllm(config: ModelConfig) -> VllmModel:
+    """Starts an engine; all that can be refused is refused before that."""
+    found = importlib.util.find_spec("vllm")
+    if found is None or found.origin is None:  # a mere folder of that name is no package
+        raise ModelError("the vllm backend needs vLLM; install it with: pip install 'dssr[vllm]'")
+    folder = _local_folder(weights_folder(config.path), config.revision)
+    files = sorted(folder.glob("*.safetensors"))
+    if not files or not (folder / "config.json").is_file():
+        raise ModelError(f"{folder} holds no config.json with *.safetensors weights; dssr loads no other kind")
+    weights = file_digest(folder / "config.json", *files)
+    return VllmModel(config, folder, weights, open_tokenizer(folder, config.path))
+
+
+def _local_folder(path: str, revision: str | None) -> Path:
+    """Where the files lie, downloaded first if `path` is a hub name."""
+    if Path(path).is_dir():
+        return Path(path)
+    from huggingface_hub import snapshot_download
+
+    try:
+        kinds = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]
+        return Path(snapshot_download(path, revision=revision, allow_patterns=kinds))
+    except Exception as error:  # the hub raises many kinds for a missing, private or unreachable model
+        raise ModelError(f"no model could be read from {path}: {_first_line(error)}") from error
+
+
+def _read_adapters(config: ModelConfig, folder: Path, weights: str) -> dict[str, Adapter]:
+    """Checks every adapter against the base before the engine starts, which takes a minute."""
+    if not config.adapters:
+        return {}
+    skeleton = _skeleton(folder)
+    adapters: dict[str, Adapter] = {}
+    for number, name in enumerate(sorted(config.adapters), start=1):
+        place = Path(config.adapters[name])
+        check_adapter(place, name, skeleton, config.path, weights)
+        rank = int(json.loads((place / SETTINGS).read_text())["r"])
+        adapters[name] = Adapter(name, number, str(place), rank, file_digest(place / SETTINGS, place / WEIGHTS))
+    return adapters
+
+
+def _skeleton(folder: Path) -> Any:
+    """The model's layers without their weights."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(str(folder)))
+
+
+def _positions(folder: Path, default: int) -> int:
+    settings = json.loads((folder / "config.json").read_text())
+    return int(settings.get("max_position_embeddings") or default)
+
+
+def _cpu_arguments(context_length: int) -> dict[str, Any]:
+    """Prompts are not split on a CPU: there a seeded request whose prompt is computed in parts ends the engine."""
+    return {
+        "block_size": CPU_BLOCK,
+        "enforce_eager": True,
+        "enable_chunked_prefill": False,
+        "max_num_batched_tokens": max(context_length, LEAST_BATCH),
+    }
+
+
+def _room_for(rank: int) -> int:
+    for room in RANKS:
+        if rank <= room:
+            return room
+    raise ModelError(f"an adapter has rank {rank}; vLLM takes at most {RANKS[-1]}")
+
+
+def _prepare_environment(config: ModelConfig) -> None:
+    """vLLM reads these when it is imported; what the user has set stays."""
+    import torch
+
+    if not torch.cuda.is_available():
+        os.environ["VLLM_BATCH_INVARIANT"] = "0"
+        os.environ.setdefault("VLLM_CPU_NUM_OF_RESERVED_CPU", "0")
+        if config.threads:
+            os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+            os.environ["OMP_NUM_THREADS"] = str(config.threads)
+    os.environ.setdefault("VLLM_BATCH_INVARIANT", "1")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    # Its log goes to stdout otherwise, where programs read our output.
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+
+
+def _invariant() -> bool:
+    return os.environ["VLLM_BATCH_INVARIANT"] == "1"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

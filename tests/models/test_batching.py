@@ -1,0 +1,157 @@
+"""Flush on idle: everybody who can ask has asked before the engine starts."""
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from dssr.errors import ModelError
+from dssr.models.batching import Batcher, Inbox
+
+
+class Recorder:
+    """An engine that doubles numbers and remembers its batches."""
+
+    def __init__(self, pause: float = 0.0) -> None:
+        self.batches: list[list[int]] = []
+        self.pause = pause
+        self.batcher: Batcher[int] = Batcher(self.run)
+
+    def run(self, inbox: Inbox[int]) -> None:
+        tickets = inbox.take(100_000)
+        self.batches.append([ticket.item for ticket in tickets])
+        time.sleep(self.pause)
+        for ticket in tickets:
+            if ticket.item < 0:
+                ticket.answer(ModelError("negative"))
+            else:
+                ticket.answer(2 * ticket.item)
+
+
+async def chain(batcher: Batcher[int], number: int, length: int) -> int:
+    """Asks again and again, with some turns of the loop in between, as an episode does."""
+    for _ in range(length):
+        await asyncio.sleep(0)
+        number = await batcher.ask(number)
+        await asyncio.sleep(0)
+    return number
+
+
+def test_all_coroutines_share_each_batch() -> None:
+    """Catches a flush that does not wait for coroutines which can still go on: there would be many small batches."""
+    engine = Recorder()
+
+    async def main() -> list[int]:
+        return await asyncio.gather(*(chain(engine.batcher, number, 5) for number in range(50)))
+
+    assert asyncio.run(main()) == [32 * number for number in range(50)]
+    assert [len(batch) for batch in engine.batches] == [50] * 5
+
+
+def test_ten_thousand_wait_at_once() -> None:
+    """Catches lost tickets and quadratic bookkeeping: this takes well under a second when both are absent."""
+    engine = Recorder()
+
+    async def main() -> list[int]:
+        return await asyncio.gather(*(chain(engine.batcher, number, 2) for number in range(10_000)))
+
+    begin = time.process_time()
+    assert asyncio.run(main()) == [4 * number for number in range(10_000)]
+    assert time.process_time() - begin < 10
+    assert sum(len(batch) for batch in engine.batches) == 20_000
+
+
+def test_the_loop_stays_responsive_while_the_engine_works() -> None:
+    """Catches an engine run in the loop's own thread: the clock coroutine could not tick meanwhile."""
+    engine = Recorder(pause=0.3)
+
+    async def main() -> int:
+        asked = asyncio.ensure_future(engine.batcher.ask(1))
+        ticks = 0
+        while not asked.done():
+            await asyncio.sleep(0.01)
+            ticks += 1
+        return ticks
+
+    assert asyncio.run(main()) > 3
+
+
+def test_requests_that_come_while_the_engine_works_are_run_next() -> None:
+    """Catches a lost wake-up between the worker's last look and its stop."""
+    engine = Recorder(pause=0.001)
+
+    async def late(number: int) -> int:
+        await asyncio.sleep(0.0005 * (number % 7))
+        return await chain(engine.batcher, number, 3)
+
+    async def main() -> list[int]:
+        return await asyncio.wait_for(asyncio.gather(*(late(number) for number in range(200))), 60)
+
+    assert asyncio.run(main()) == [8 * number for number in range(200)]
+
+
+def test_one_failure_is_its_own() -> None:
+    """Catches an error that spreads to batch mates."""
+    engine = Recorder()
+
+    async def main() -> list[Any]:
+        return list(
+            await asyncio.gather(*(engine.batcher.ask(number) for number in (1, -1, 2)), return_exceptions=True)
+        )
+
+    one, failed, two = asyncio.run(main())
+    assert (one, two) == (2, 4)
+    assert isinstance(failed, ModelError)
+
+
+def test_an_engine_that_breaks_fails_everybody_and_recovers() -> None:
+    """Catches coroutines left waiting for ever, taken tickets too, when the engine raises."""
+    broken = threading.Event()
+    broken.set()
+
+    def run(inbox: Inbox[int]) -> None:
+        tickets = inbox.take(2)
+        if broken.is_set():
+            raise MemoryError("no room")
+        for ticket in tickets:
+            ticket.answer(ticket.item)
+
+    batcher: Batcher[int] = Batcher(run)
+
+    async def main() -> list[Any]:
+        answers = asyncio.gather(*(batcher.ask(number) for number in range(5)), return_exceptions=True)
+        return list(await asyncio.wait_for(answers, 30))
+
+    assert all(isinstance(answer, ModelError) and "no room" in str(answer) for answer in asyncio.run(main()))
+    broken.clear()
+    assert asyncio.run(main()) == [0, 1, 2, 3, 4]
+
+
+def test_it_outlives_event_loops_and_their_cancelled_tasks() -> None:
+    """Catches state bound to one loop: a cancelled or abandoned run must not block the next `asyncio.run`."""
+    engine = Recorder(pause=0.05)
+
+    async def give_up() -> None:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(engine.batcher.ask(1), 0.01)
+
+    async def abandon() -> None:
+        asyncio.ensure_future(engine.batcher.ask(2)).cancel()
+
+    async def again() -> int:
+        result: int = await asyncio.wait_for(engine.batcher.ask(21), 30)
+        return result
+
+    asyncio.run(give_up())
+    asyncio.run(abandon())
+    assert asyncio.run(again()) == 42
+
+
+def test_a_closed_model_says_so() -> None:
+    """Catches a request that waits for ever on a model that was closed."""
+    engine = Recorder()
+    engine.batcher.close()
+    with pytest.raises(ModelError, match="closed"):
+        asyncio.run(engine.batcher.ask(1))

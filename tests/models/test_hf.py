@@ -1,0 +1,248 @@
+"""The packed engine: right against transformers' own forward pass, and the same bits whatever shares the pass."""
+
+import asyncio
+import json
+import random
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.tiny import make_adapter, make_tiny
+
+from dssr.config import ModelConfig
+from dssr.errors import ModelError
+from dssr.models.adapters import stamp_adapter
+from dssr.models.base import Choose, Generate, Message
+from dssr.models.hf import HFModel
+from dssr.models.kv import BLOCK, Store
+from dssr.models.load import load_model
+from dssr.types import LABELS
+
+WORDS = ["kitchen", "fridge", "knife", "apple", "door", "north", "take", "open", "chop", "stove", "table", "carry"]
+
+
+def story(seed: int, words: int) -> str:
+    rng = random.Random(seed)
+    return " ".join(rng.choice(WORDS) for _ in range(words))
+
+
+def ask(model: HFModel, requests: Sequence[Generate | Choose]) -> list[Any]:
+    async def everything() -> list[Any]:
+        return await asyncio.gather(
+            *(model.generate(one) if isinstance(one, Generate) else model.choose(one) for one in requests)
+        )
+
+    return asyncio.run(everything())
+
+
+def hf(path: Path, **settings: Any) -> HFModel:
+    loaded = load_model(
+        ModelConfig(**{"backend": "hf", "path": str(path), "dtype": "float32", "device": "cpu", **settings})
+    )
+    assert isinstance(loaded, HFModel)
+    return loaded
+
+
+def stock(tiny: Path, adapter: str | None = None) -> Any:
+    """The same weights, run by transformers alone."""
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    causal = AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.float32)
+    return causal if adapter is None else PeftModel.from_pretrained(causal, adapter).eval()
+
+
+@pytest.mark.parametrize("adapter", [None, "first"])
+def test_scores_and_greedy_texts_are_those_of_transformers(
+    tiny: Path, tiny_adapters: dict[str, str], adapter: str | None
+) -> None:
+    """Catches a wrong mask, position, block border, head grouping or adapter; wrong ones move scores by nats."""
+    model = hf(tiny, adapters=tiny_adapters)
+    theirs = stock(tiny, tiny_adapters.get(adapter or ""))
+    for words in (3, 50, 200):
+        messages = (Message("user", story(words, words)),)
+        ids = torch.tensor([model.tokenizer.chat(messages)])
+        chosen, reply = ask(model, [Choose(messages, LABELS, adapter), Generate(messages, 12, 0.0, 0, adapter)])
+        with torch.inference_mode():
+            scores = theirs(input_ids=ids, logits_to_keep=1).logits[0, -1]
+            written = theirs.generate(input_ids=ids, max_new_tokens=12, do_sample=False)[0, ids.shape[1] :]
+        expected = scores[[model.labels[label] for label in LABELS]].log_softmax(0)
+        assert torch.allclose(torch.tensor(chosen.logprobs), expected.double().float(), atol=1e-4)
+        assert reply.text == model.tokenizer.decode(written.tolist())
+    asyncio.run(model.close())
+
+
+def test_shared_prefixes_do_not_change_a_bit(model: HFModel) -> None:
+    """Catches a kept block that differs from a fresh one: prompts with common prefixes together, in turn (from
+    kept blocks), and each on an emptied store, around the block borders and beyond one pass."""
+    stem = story(1, 700)
+    requests: list[Choose] = []
+    for words in (0, 20, 60, 61, 62, 63, 64, 65, 130, 400, 700):
+        cut = " ".join(stem.split()[:words])
+        requests += [Choose((Message("user", cut + end),), LABELS[:9]) for end in ("", " Action:", " Options A")]
+    together = ask(model, requests)
+    in_turn = [ask(model, [request])[0] for request in requests]
+    alone = []
+    for request in requests:
+        model.prefiller.store.clear()
+        alone += ask(model, [request])
+    assert together == in_turn == alone
+
+
+def test_each_shared_block_is_computed_once(model: HFModel) -> None:
+    """Catches sharing that silently stops working; counts rows, not time."""
+    model.prefiller.store.clear()
+    history = story(2, 300)
+    length = model.prompt_tokens((Message("user", history),))
+    before = model.body.tokens
+    ask(model, [Choose((Message("user", f"{history} point {point}"),), LABELS[:4]) for point in range(8)])
+    assert model.body.tokens - before < length + 8 * 2 * BLOCK
+    before = model.body.tokens
+    ask(model, [Generate((Message("user", history),), 1, 1.0, seed) for seed in range(8)])
+    assert model.body.tokens - before <= 2 * BLOCK
+
+
+def test_texts_do_not_depend_on_newcomers(model: HFModel) -> None:
+    """Catches rows mixed up when replies of different lengths finish, leave and make room while others go on."""
+    requests = [
+        Generate(
+            (Message("user", story(number, 5 + 13 * (number % 9))),), 1 + 7 * (number % 5), float(number % 2), number
+        )
+        for number in range(150)
+    ]
+    together = ask(model, requests)
+    some = range(0, 150, 15)
+    assert [together[number] for number in some] == [ask(model, [requests[number]])[0] for number in some]
+
+
+def test_samples_follow_the_model(tiny: Path) -> None:
+    """Catches a biased sampler: first tokens of 2000 seeds against the model's own probabilities; a fair sampler
+    misses the bound (6 standard deviations on each of the likeliest tokens) about once in 10^8."""
+    model = hf(tiny)
+    messages = (Message("user", "take"),)
+    ids = np.array(model.tokenizer.chat(messages), dtype=np.int32)
+    with torch.inference_mode():
+        ((_, states),) = model.prefiller.run([ids], None, keep=False)
+        chances = torch.softmax(model.body.logits(states)[0].double(), 0)
+    replies = ask(model, [Generate(messages, 1, 1.0, seed) for seed in range(2000)])
+    likeliest = int(chances.argmax())
+    text = model.tokenizer.decode([likeliest])
+    share = sum(reply.text == text for reply in replies) / len(replies)
+    same_text = sum(float(p) for token, p in enumerate(chances) if model.tokenizer.decode([token]) == text)
+    assert abs(share - same_text) < 6 * (same_text * (1 - same_text) / 2000) ** 0.5
+    asyncio.run(model.close())
+
+
+@pytest.mark.parametrize("kind", ["llama", "phi3"])
+def test_other_shapes_run_too(tmp_path: Path, kind: str) -> None:
+    """Catches a dependency on Qwen3's module names: SmolLM2 is a Llama, R2 a Phi-3 (fused projections)."""
+    model = hf(make_tiny(tmp_path, kind=kind))
+    requests = [Choose((Message("user", story(number, 20 * number)),), LABELS[:5]) for number in range(6)]
+    assert ask(model, requests) == [ask(model, [request])[0] for request in requests]
+    asyncio.run(model.close())
+
+
+def test_longrope_does_not_see_its_batch_mates(tmp_path: Path) -> None:
+    """Catches rotary factors that switch with the longest prompt of a pass, as Phi-4-mini's do."""
+    folder = make_tiny(tmp_path, kind="phi3")
+    settings = json.loads((folder / "config.json").read_text())
+    settings["rope_parameters"] = {
+        **settings.get("rope_parameters", {}),
+        "rope_type": "longrope",
+        "short_factor": [1.0] * 8,
+        "long_factor": [4.0] * 8,
+        "original_max_position_embeddings": 128,
+    }
+    settings["original_max_position_embeddings"] = 128
+    (folder / "config.json").write_text(json.dumps(settings))
+    model = hf(folder)
+    requests = [Choose((Message("user", story(1, words)),), LABELS[:5]) for words in (10, 300)]
+    assert ask(model, requests) == [ask(model, [request])[0] for request in requests]
+    asyncio.run(model.close())
+
+
+def test_scores_that_are_not_numbers_are_an_error(tiny: Path, tmp_path: Path) -> None:
+    """Catches NaN taken for a choice or a text, and an error that spreads to other requests."""
+    from safetensors.torch import load_file, save_file
+
+    broken = make_adapter(tmp_path / "broken", tiny, 5)
+    file = broken / "adapter_model.safetensors"
+    save_file({key: value * float("nan") for key, value in load_file(file).items()}, file)
+    model = hf(tiny, adapters={"broken": str(broken)})
+    messages = (Message("user", "open the fridge"),)
+
+    async def both() -> Sequence[Any]:
+        return await asyncio.gather(
+            model.choose(Choose(messages, ("A", "B"), "broken")),
+            model.generate(Generate(messages, 4, 0.0, 0, "broken")),
+            model.generate(Generate(messages, 4, 1.0, 0, "broken")),
+            model.choose(Choose(messages, ("A", "B"))),
+            return_exceptions=True,
+        )
+
+    *failed, fine = asyncio.run(both())
+    assert all(isinstance(error, ModelError) and "not numbers" in str(error) for error in failed)
+    assert len(fine.logprobs) == 2
+    asyncio.run(model.close())
+
+
+def test_adapters_of_another_base_are_refused(tiny: Path, tmp_path: Path) -> None:
+    """Catches an adapter of other shapes, or of other weights of the same shapes, loaded without a word."""
+    other = make_tiny(tmp_path / "other", seed=1, hidden=32)
+    foreign = make_adapter(tmp_path / "foreign", other, 1)
+    with pytest.raises(ModelError, match=r"foreign.*other.*does not fit.*tiny"):
+        hf(tiny, adapters={"foreign": str(foreign)})
+    stamped = make_adapter(tmp_path / "stamped", tiny, 1)
+    stamp_adapter(stamped, "the digest of other weights")
+    with pytest.raises(ModelError, match="stamped was trained on"):
+        hf(tiny, adapters={"stamped": str(stamped)})
+
+
+def test_only_safetensors_are_loaded(tiny: Path, tmp_path: Path) -> None:
+    """Catches weights read by pickle, which runs whatever code they hold, and unclear words about missing files."""
+    copy = tmp_path / "copy"
+    shutil.copytree(tiny, copy)
+    (copy / "model.safetensors").rename(copy / "pytorch_model.bin")
+    with pytest.raises(ModelError, match="safetensors"):
+        hf(copy)
+    adapter = make_adapter(tmp_path / "adapter", tiny, 1)
+    (adapter / "adapter_model.safetensors").rename(adapter / "adapter_model.bin")
+    with pytest.raises(ModelError, match="safetensors"):
+        hf(tiny, adapters={"a": str(adapter)})
+    with pytest.raises(ModelError, match="missing"):
+        hf(tmp_path / "missing")
+
+
+def test_fingerprints_follow_content(tiny: Path, tiny_adapters: dict[str, str], tmp_path: Path) -> None:
+    """Catches a fingerprint that misses the weights, the adapter, the template or the number type."""
+    copy = tmp_path / "copy"
+    shutil.copytree(tiny, copy)
+    template = tmp_path / "template"
+    shutil.copytree(tiny, template)
+    file = template / "chat_template.jinja"
+    file.write_text(file.read_text().replace("assistant", "reply"))
+    other = make_tiny(tmp_path / "other", seed=1)
+    adapters = {"a": tiny_adapters["first"], "b": tiny_adapters["second"]}
+    models = [hf(tiny, adapters=adapters), hf(copy, adapters={"z": adapters["a"]}), hf(other), hf(template)]
+    models.append(hf(tiny, dtype="bfloat16"))
+    prints = [model.fingerprint() for model in models]
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == 4
+    assert models[0].fingerprint("a") == models[1].fingerprint("z") != models[0].fingerprint("b")
+    for model in models:
+        asyncio.run(model.close())
+
+
+def test_the_store_keeps_its_limit_and_the_answers(tiny: Path) -> None:
+    """Catches a prefix store that grows without bound, and answers that change when blocks are evicted."""
+    model = hf(tiny)
+    requests = [Choose((Message("user", story(number, 150)),), LABELS[:5]) for number in range(12)]
+    free = ask(model, requests)
+    model.prefiller.store = Store(limit=6 * BLOCK * model.body.token_bytes)
+    assert ask(model, requests) == free
+    assert model.prefiller.store.size <= model.prefiller.store.limit
+    asyncio.run(model.close())
