@@ -1,0 +1,264 @@
+"""An episode: Phase A is walked and written down, Phase B is acted from what was written.
+
+`play` is the only rollout path: collection, evaluation and continuation all go through it.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from dssr.agent.base import Kit, Memory, Reference
+from dssr.agent.budget import enforce
+from dssr.agent.capture import Keeper, Role, job_digest
+from dssr.agent.memory import identity_of, load_memory, split_name
+from dssr.agent.reader import Reader, explore, most_likely, nll_of
+from dssr.agent.reference import FULL, is_reference, load_reference
+from dssr.agent.structure import Gate
+from dssr.agent.texts import Prompts
+from dssr.agent.worlds import Worlds
+from dssr.errors import ConfigError, GameError, ModelError
+from dssr.games.history import render_history
+from dssr.games.options import options_at
+from dssr.games.protocol import PhaseStep, phase_a
+from dssr.games.world import Node, World
+from dssr.models.base import Model
+from dssr.seeds import digest_of, rng_of
+from dssr.types import Decision, Episode, Job, Moment, Outcome, Step, StoredPrompt, View, Write
+
+UNSTORED = Write(state="", tokens=0, raw_tokens=0, truncated=False, note="the context is the history itself")
+OVER = Write(state="", tokens=0, raw_tokens=0, truncated=False, note="the episode is over")
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What the episodes of a run share."""
+
+    worlds: Worlds
+    writer: Model
+    reader: Reader
+    prompts: Prompts
+    max_actions: int
+    quotas: Mapping[str, Mapping[Role, int]] = field(default_factory=dict)
+    """Prompts to keep verbatim, by job digest: `capture.share`."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """An episode, its steps, and the prompts kept for the leak check."""
+
+    episode: Episode
+    steps: tuple[Step, ...]
+    prompts: tuple[StoredPrompt, ...]
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Where to continue a logged episode: after the steps of `past`, with `write` instead of a new one."""
+
+    past: tuple[Step, ...] = ()
+    write: Write | None = None
+
+
+FROM_START = Resume()
+
+
+async def run_jobs(jobs: Iterable[Job], desk: Desk, limit: int = 256) -> AsyncIterator[Played]:
+    """Play many episodes, at most `limit` at once. Results come in the order of the jobs."""
+    room = asyncio.Semaphore(limit)
+
+    async def one(job: Job) -> Played:
+        async with room:
+            return await play(job, desk)
+
+    tasks = [asyncio.ensure_future(one(job)) for job in jobs]
+    try:
+        for task in tasks:
+            yield await task
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def play(job: Job, desk: Desk, resume: Resume = FROM_START) -> Played:
+    """One episode. Model and game failures are caught here: they become an outcome, never a loss."""
+    sitting = Sitting(job, desk, resume)
+    error: str | None = None
+    try:
+        with desk.worlds.playing(job.game) as world:
+            outcome = await sitting.play(world)
+    except (ModelError, GameError) as failure:
+        outcome, error = "error", str(failure)
+    return Played(sitting.episode(outcome, error), tuple(sitting.steps), sitting.keeper.prompts())
+
+
+class Sitting:
+    """One episode under way."""
+
+    def __init__(self, job: Job, desk: Desk, resume: Resume) -> None:
+        self.job, self.desk, self.resume = job, desk, resume
+        self.game = desk.worlds.archive.game(job.game)
+        self.key = episode_key(job, desk, self.game.md5, resume)
+        self.keeper = Keeper(self.key, desk.quotas.get(job_digest(job), {}))
+        self.steps: list[Step] = []
+        self.goal = ""
+        self.reveal = self.begin = -1
+        self.score = self.max_score = 0
+        self.memory, self.reference = self._prepare()
+
+    async def play(self, world: World) -> Outcome:
+        walk = phase_a(world, self.job.cell.protocol, self.job.cell.filler)
+        self.goal, self.begin = world.goal, len(walk) - 1
+        self.reveal = next(index for index, here in enumerate(walk) if here.kind == "reveal")
+        for here in walk[:-1]:
+            self._log(here, await self._write(here), None)
+        here = walk[-1]
+        for _ in range(self.desk.max_actions):
+            if ended(here.node.moment):
+                break
+            write = await self._write(here)
+            decision = await self._decide(world, here, write)
+            self._log(here, write, decision)
+            here = _act(world, here, decision.action)
+        self._log(here, OVER, None)
+        return ended(here.node.moment) or "limit"
+
+    def episode(self, outcome: Outcome, error: str | None) -> Episode:
+        return Episode(
+            key=self.key,
+            job=self.job,
+            split=self.game.split,
+            rooms=self.game.rooms,
+            outcome=outcome,
+            score=self.score,
+            max_score=self.max_score,
+            steps=len(self.steps),
+            reveal=self.reveal,
+            begin=self.begin,
+            truncations=sum(step.write.truncated for step in self.steps),
+            error=error,
+        )
+
+    def _prepare(self) -> tuple[Memory | None, Reference | None]:
+        """The memory that writes, or the reference that is rendered: an episode has one of the two."""
+        name, budget = self.job.cell.memory, self.job.cell.budget
+        if is_reference(name):
+            return None, load_reference(name, budget, self.desk.reader.tokenizer)
+        if budget is None:
+            raise ConfigError(f"The memory {name} needs a budget; only full goes without.")
+        kit = Kit(
+            budget=budget,
+            tokenizer=self.desk.reader.tokenizer,
+            model=Gate(self.desk.writer, lambda messages: self.keeper.show("writer", len(self.steps), messages)),
+            adapter=None,
+            temperature=self.job.temperature,
+            seed=self.job.seed,
+        )
+        return load_memory(name, kit, self.desk.prompts), None
+
+    async def _write(self, here: PhaseStep) -> Write:
+        index, past = len(self.steps), self.resume.past
+        if index < len(past):
+            return past[index].write
+        if index == len(past) and self.resume.write is not None:
+            return self.resume.write
+        if self.job.cell.memory == FULL:
+            return UNSTORED
+        assert self.job.cell.budget is not None
+        return enforce(await self._reply(here), self.job.cell.budget, self.desk.reader.tokenizer)
+
+    async def _reply(self, here: PhaseStep) -> str:
+        if self.memory is None:
+            assert self.reference is not None
+            return self.reference.render(tuple(self.steps), here.command, here.node.moment.privileged)
+        previous = self.steps[-1].write.state if self.steps else ""
+        return await self.memory.write(View(self.goal, here.command, here.observation), previous)
+
+    async def _decide(self, world: World, here: PhaseStep, write: Write) -> Decision:
+        index = len(self.steps)
+        if index < len(self.resume.past) and (logged := self.resume.past[index].decision):
+            return logged
+        options = options_at(here.node.moment, self.job.game, index)
+        if self.job.driver == "reference":
+            return Decision(options, (), options.reference, options.reference, None, None)
+        context = context_of(self.job.cell.memory, tuple(self.steps), here.command, write)
+        asked = (self.goal, context, here.observation, options.commands)
+        self.keeper.show("reader", index, self.desk.reader.messages(*asked))
+        logprobs = await self.desk.reader.score(*asked)
+        best = most_likely(logprobs, options.commands)
+        return Decision(
+            options=options,
+            logprobs=logprobs,
+            action=explore(options.commands, best, self.job.epsilon, self._rng(index)),
+            argmax=best,
+            nll=nll_of(logprobs, options),
+            tie=None if best == options.reference else shortens(world, here.node, best),
+        )
+
+    def _rng(self, index: int) -> random.Random:
+        return rng_of("explore", self.job.seed, self.job.game, msgspec.to_builtins(self.job.cell), index)
+
+    def _log(self, here: PhaseStep, write: Write, decision: Decision | None) -> None:
+        moment = here.node.moment
+        self.score, self.max_score = moment.score, moment.max_score
+        self.steps.append(
+            Step(
+                index=len(self.steps),
+                kind=here.kind,
+                visit=here.visit,
+                room=moment.room,
+                action=here.command,
+                observation=here.observation,
+                write=write,
+                decision=decision,
+            )
+        )
+
+
+def _act(world: World, here: PhaseStep, command: str) -> PhaseStep:
+    node = world.step(here.node, command)
+    return PhaseStep("act", command, node.moment.observation, here.visit + command.startswith("go "), node)
+
+
+def context_of(memory: str, history: Sequence[Step], last_action: str | None, write: Write) -> str:
+    """What the reader sees of the past. Only `full` is not stored: it is its own history."""
+    return render_history(history, last_action) if memory == FULL else write.state
+
+
+def context_at(memory: str, steps: Sequence[Step], index: int) -> str:
+    """The reader's context at a logged step."""
+    return context_of(memory, steps[:index], steps[index].action, steps[index].write)
+
+
+def ended(moment: Moment) -> Outcome | None:
+    if moment.won:
+        return "won"
+    if moment.lost:
+        return "lost"
+    return None if moment.privileged.policy else "unwinnable"
+
+
+def shortens(world: World, node: Node, command: str) -> bool:
+    """Whether a command is as good as the reference: the optimal plan is one shorter after it."""
+    after = world.step(node, command).moment
+    left = len(after.privileged.policy)
+    return (after.won or left > 0) and left == len(node.moment.privileged.policy) - 1
+
+
+def episode_key(job: Job, desk: Desk, md5: str, resume: Resume = FROM_START) -> str:
+    """Content digest of everything that decides how the episode goes."""
+    _, adapter = split_name(job.cell.memory)
+    return digest_of(
+        msgspec.to_builtins(job),
+        md5,
+        desk.max_actions,
+        None if is_reference(job.cell.memory) else desk.writer.fingerprint(adapter),
+        None if job.driver == "reference" else desk.reader.fingerprint(),
+        desk.reader.tokenizer.name,
+        desk.reader.instruction,
+        identity_of(job.cell.memory, desk.prompts),
+        msgspec.to_builtins((resume.past, resume.write)),
+    )

@@ -1,0 +1,118 @@
+"""`oracle-b`: what an all-knowing writer would keep, recomputed at each step from the true facts.
+
+Lines stand in order of priority and are kept or dropped whole. If the long form does not fit the budget,
+the names of containers and supporters go first.
+"""
+
+from collections.abc import Sequence
+
+from dssr.games.explorer import is_opening
+from dssr.games.facts import (
+    CUTS,
+    INVENTORY,
+    MEAL,
+    TOOLS,
+    exits,
+    holder,
+    ingredients,
+    is_carried,
+    player_room,
+    remaining,
+    room_of,
+    route,
+)
+from dssr.models.base import Tokenizer
+from dssr.types import Fact, Privileged, Step
+
+KITCHEN = "kitchen"
+"""Where the meal is prepared."""
+FORM_WORDS = frozenset(("room", "in", "on", "carried", "way", "to", "open", "meal", "eat"))
+"""Words that come from the form of the lines, not from the facts."""
+
+
+class OracleB:
+    """The reference context of this name."""
+
+    def __init__(self, budget: int, tokenizer: Tokenizer) -> None:
+        self.budget = budget
+        self.tokenizer = tokenizer
+
+    def render(self, history: tuple[Step, ...], last_action: str | None, privileged: Privileged) -> str:
+        long = oracle_lines(privileged, long=True)
+        if self._fits(long):
+            return "\n".join(long)
+        kept: list[str] = []
+        for line in oracle_lines(privileged, long=False):
+            if not self._fits([*kept, line]):
+                break
+            kept.append(line)
+        return "\n".join(kept)
+
+    def _fits(self, lines: Sequence[str]) -> bool:
+        return len(self.tokenizer.encode("\n".join(lines))) <= self.budget
+
+
+def oracle_lines(privileged: Privileged, long: bool) -> list[str]:
+    """All lines, the most important first."""
+    facts = privileged.facts
+    if holder(facts, MEAL) is not None:
+        return [f"{MEAL}: carried; eat"]
+    here = player_room(facts)
+    things = core_things(privileged)
+    lines = [f"Room: {here}"]
+    for thing, verbs in things.items():
+        lines.append(f"{thing}: {_place(facts, thing, long)}" + (f"; {', '.join(verbs)}" if verbs else ""))
+    return lines + _ways(privileged, here, list(things))
+
+
+def core_things(privileged: Privileged) -> dict[str, tuple[str, ...]]:
+    """What still matters, with the verbs still to do: unfinished ingredients, then the knife, then appliances."""
+    facts, recipe = privileged.facts, privileged.recipe
+    left = remaining(facts, recipe)
+    things = {one: tuple(todo.verb for todo in left if todo.ingredient == one) for one in ingredients(recipe)}
+    things = {one: verbs for one, verbs in things.items() if verbs or not is_carried(facts, one)}
+    tools = dict.fromkeys(TOOLS[todo.verb] for todo in left if todo.verb in CUTS)
+    tools |= dict.fromkeys(TOOLS[todo.verb] for todo in left)
+    return things | dict.fromkeys(tools, ())
+
+
+def _place(facts: Sequence[Fact], thing: str, long: bool) -> str:
+    held = next((fact for fact in facts if fact.name in ("in", "on") and fact.args[:1] == (thing,)), None)
+    if held is not None and held.args[1] == INVENTORY:
+        return "carried"
+    room = room_of(facts, thing) or "gone"
+    return f"{held.name} {held.args[1]}, {room}" if held is not None and long else room
+
+
+def _ways(privileged: Privileged, here: str, things: Sequence[str]) -> list[str]:
+    """The way to the room of the next reference step, then to every other room that is needed."""
+    facts = privileged.facts
+    first, moves = _next_room(privileged, here)
+    ways = {first: moves}
+    for room in [room_of(facts, thing) for thing in things] + [KITCHEN]:
+        if room is not None and room not in ways:
+            ways[room] = _moves(facts, here, room)
+    return [f"Way to {room}: {', '.join(moves)}" for room, moves in ways.items() if moves]
+
+
+def _next_room(privileged: Privileged, here: str) -> tuple[str, list[str]]:
+    moves: list[str] = []
+    for command in privileged.policy:
+        if command.startswith("go "):
+            direction = command.removeprefix("go ")
+            here = next(way.room for way in exits(privileged.facts, here) if way.direction == direction)
+            moves.append(direction)
+        elif is_opening(command, doors=True):
+            moves.append(command)
+        else:
+            break
+    return here, moves
+
+
+def _moves(facts: Sequence[Fact], here: str, room: str) -> list[str]:
+    moves: list[str] = []
+    for direction in route(facts, here, room):
+        way = next(way for way in exits(facts, here) if way.direction == direction)
+        moves += [f"open {way.door}", direction] if way.closed else [direction]
+        here = way.room
+    return moves

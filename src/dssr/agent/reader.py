@@ -1,0 +1,58 @@
+"""The reader: a distribution over the options shown, from goal, context and observation alone."""
+
+import random
+from collections.abc import Sequence
+
+from dssr.agent.layout import reader_messages
+from dssr.agent.texts import load_prompts
+from dssr.errors import ModelError
+from dssr.models.base import Choose, Message, Model, Tokenizer
+from dssr.types import LABELS, Options
+
+
+class Reader:
+    """A model with one adapter and one instruction."""
+
+    def __init__(self, model: Model, adapter: str | None = None, instruction: str | None = None) -> None:
+        self.model = model
+        self.adapter = adapter
+        self.instruction = load_prompts().reader if instruction is None else instruction
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The one that budgets are counted with."""
+        return self.model.tokenizer
+
+    def fingerprint(self) -> str:
+        return self.model.fingerprint(self.adapter)
+
+    def messages(self, goal: str, context: str, observation: str, commands: Sequence[str]) -> tuple[Message, ...]:
+        return reader_messages(self.instruction, goal, context, observation, commands)
+
+    async def score(self, goal: str, context: str, observation: str, commands: Sequence[str]) -> tuple[float, ...]:
+        """Log-probability of each command, renormalised over these."""
+        labels = LABELS[: len(commands)]
+        messages = self.messages(goal, context, observation, commands)
+        logprobs = (await self.model.choose(Choose(messages, labels, self.adapter))).logprobs
+        if len(logprobs) != len(labels):
+            raise ModelError(f"The reader scored {len(logprobs)} of {len(labels)} options; its backend must score all.")
+        return logprobs
+
+    async def nll(self, goal: str, context: str, observation: str, options: Options) -> float:
+        """Decision loss of one context: -log p(a*)."""
+        return nll_of(await self.score(goal, context, observation, options.commands), options)
+
+
+def nll_of(logprobs: Sequence[float], options: Options) -> float:
+    # A sure reader has log-probability 0, whose negation would be stored as -0.0.
+    return 0.0 - logprobs[options.commands.index(options.reference)]
+
+
+def most_likely(logprobs: Sequence[float], commands: Sequence[str]) -> str:
+    """The argmax; among equals the first shown."""
+    return commands[max(range(len(commands)), key=lambda place: logprobs[place])]
+
+
+def explore(commands: Sequence[str], best: str, epsilon: float, rng: random.Random) -> str:
+    """Epsilon-greedy: `best`, or with chance `epsilon` any command."""
+    return rng.choice(commands) if rng.random() < epsilon else best
