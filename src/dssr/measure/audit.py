@@ -1,0 +1,105 @@
+"""Audits: what a state cost the reader at a decision, and who is to blame for it.
+
+At a decision point the loss under the state, under the full history and under the read-time oracle give
+delta = beta + kappa: what the state lost, what the budget alone would lose, what the writer lost.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from dssr.agent.base import Kit
+from dssr.agent.budget import enforce
+from dssr.agent.episode import Desk, Played
+from dssr.agent.memory import Prompted
+from dssr.config import MeasureConfig
+from dssr.games.history import render_history
+from dssr.measure.coverage import coverage, directives_shown
+from dssr.seeds import rng_of
+from dssr.types import Audit, Job, Options, Step, View
+
+ORACLE_STYLE = "summary"
+
+
+def audited_steps(steps: Sequence[Step], job: Job, most: int) -> tuple[int, ...]:
+    """Up to `most` decision points of an episode, chosen by a seed of the job's content, in order."""
+    decisions = [step.index for step in steps if step.decision is not None]
+    chosen = rng_of("audit", msgspec.to_builtins(job)).sample(decisions, min(most, len(decisions)))
+    return tuple(sorted(chosen))
+
+
+def has_audits(job: Job) -> bool:
+    """Regret is measured against the best state of the same budget, so a context without one has none."""
+    return job.cell.budget is not None
+
+
+async def audit_episode(played: Played, goal: str, desk: Desk, measure: MeasureConfig) -> list[Audit]:
+    """The audits of one finished episode, at its seeded points."""
+    points = audited_steps(played.steps, played.episode.job, measure.points)
+    return list(await asyncio.gather(*(audit(played, step, goal, desk, measure) for step in points)))
+
+
+async def audit(played: Played, index: int, goal: str, desk: Desk, measure: MeasureConfig) -> Audit:
+    """Losses at one decision point."""
+    episode, step = played.episode, played.steps[index]
+    options = options_of(step)
+    history = history_at(played.steps, index)
+    full, (oracle, best) = await asyncio.gather(
+        desk.reader.nll(goal, history, step.observation, options),
+        read_time_oracle(goal, history, step, episode.job, desk, measure),
+    )
+    directives = directives_shown(played.steps, episode.reveal)
+    return Audit(
+        episode=episode.key,
+        step=index,
+        rewrites=index - episode.reveal,
+        nll_state=await state_loss(step, goal, desk),
+        nll_full=full,
+        nll_oracle=oracle,
+        oracle_state=best,
+        coverage=coverage(step.write.state, directives),
+    )
+
+
+async def read_time_oracle(
+    goal: str, history: str, step: Step, job: Job, desk: Desk, measure: MeasureConfig
+) -> tuple[float, str]:
+    """The lowest loss among states that the untrained writer makes from the whole history at once."""
+    budget = job.cell.budget
+    assert budget is not None, "only cells with a budget are audited"
+    kit = Kit(
+        budget=budget,
+        tokenizer=desk.reader.tokenizer,
+        model=desk.writer,
+        adapter=None,
+        temperature=measure.oracle_temperature,
+        seed=job.seed,
+    )
+    writer = Prompted(kit, desk.prompts.writer(ORACLE_STYLE, budget))
+    view = View(goal=goal, last_action=None, observation=history)
+    replies = await asyncio.gather(
+        *(writer.sample(view, "", measure.oracle_temperature, index) for index in range(measure.oracle_samples))
+    )
+    states = list(dict.fromkeys(enforce(reply, budget, desk.reader.tokenizer).state for reply in replies))
+    options = options_of(step)
+    losses = await asyncio.gather(*(desk.reader.nll(goal, state, step.observation, options) for state in states))
+    return min(zip(losses, states, strict=True), key=lambda pair: pair[0])
+
+
+async def state_loss(step: Step, goal: str, desk: Desk) -> float:
+    """The loss under the logged state; a decision driven by the reference was not scored when it was made."""
+    assert step.decision is not None
+    if step.decision.nll is not None:
+        return step.decision.nll
+    return await desk.reader.nll(goal, step.write.state, step.observation, step.decision.options)
+
+
+def history_at(steps: Sequence[Step], index: int) -> str:
+    """The whole history before the observation at this step: what the memory `full` shows there."""
+    return render_history(steps[:index], steps[index].action)
+
+
+def options_of(step: Step) -> Options:
+    assert step.decision is not None, f"step {step.index} is no decision"
+    return step.decision.options

@@ -1,0 +1,150 @@
+"""Play and audit a grid of episodes, into a run that can be interrupted anywhere and continued."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from dssr.agent.episode import Desk, Played, episode_key, play
+from dssr.agent.store import save
+from dssr.config import MeasureConfig
+from dssr.errors import GameError, ModelError
+from dssr.measure.answers import answer_rows
+from dssr.measure.audit import audit_episode, audited_steps, has_audits
+from dssr.measure.lag import measure_lag
+from dssr.measure.study import Problem, Study
+from dssr.measure.tables import cell_rows, lag_mean_rows, relation, slope_rows
+from dssr.record.run import Run
+from dssr.types import Audit, Job, Lag
+
+T = TypeVar("T")
+
+AT_ONCE = 128
+"""Episodes under way together: enough to fill any batch, few enough to keep in memory."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """An episode with all that was measured on it."""
+
+    played: Played
+    audits: Sequence[Audit] = ()
+    lags: Sequence[Lag] = ()
+    problems: Sequence[Problem] = ()
+
+
+async def diagnose(
+    run: Run,
+    jobs: Sequence[Job],
+    desk: Desk,
+    measure: MeasureConfig,
+    lag: bool = False,
+    done: Callable[[int], None] = lambda count: None,
+) -> None:
+    """Do what the run still owes. Lines are written in the order of the jobs, whatever finishes first."""
+    owed = []
+    for job in jobs:
+        if run.has("episodes", episode_key(job, desk, desk.worlds.archive.game(job.game).md5)):
+            done(1)
+        else:
+            owed.append(job)
+    async for found in in_order((_work(job, desk, measure, lag) for job in owed), AT_ONCE):
+        store(run, found)
+        done(1)
+
+
+def _work(job: Job, desk: Desk, measure: MeasureConfig, lag: bool) -> Callable[[], Awaitable[Measured]]:
+    return lambda: measured(job, desk, measure, lag)
+
+
+async def measured(job: Job, desk: Desk, measure: MeasureConfig, lag: bool) -> Measured:
+    """Play one episode and audit it. A failed measurement is recorded beside the episode, never as a number."""
+    played = await play(job, desk)
+    if played.episode.outcome == "error" or not has_audits(job):
+        return Measured(played)
+    key = played.episode.key
+    with desk.worlds.playing(job.game) as world:
+        goal = world.goal
+    try:
+        audits = await audit_episode(played, goal, desk, measure)
+        lags = await lags_of(played, goal, desk, measure) if lag else []
+    except (ModelError, GameError) as error:
+        return Measured(played, problems=[Problem(key, "audit", str(error))])
+    return Measured(played, audits, lags)
+
+
+async def lags_of(played: Played, goal: str, desk: Desk, measure: MeasureConfig) -> list[Lag]:
+    """Relevance lags at the audited points of an episode."""
+    points = audited_steps(played.steps, played.episode.job, measure.points)
+    return list(await asyncio.gather(*(measure_lag(played, step, goal, desk, measure.block) for step in points)))
+
+
+async def measure_lags(
+    run: Run,
+    episodes: Sequence[Played],
+    desk: Desk,
+    measure: MeasureConfig,
+    done: Callable[[int], None] = lambda count: None,
+) -> None:
+    """Relevance lags of stored episodes, into a run of their own, in their order."""
+
+    def work(played: Played) -> Callable[[], Awaitable[list[Lag]]]:
+        with desk.worlds.playing(played.episode.job.game) as world:
+            goal = world.goal
+        return lambda: lags_of(played, goal, desk, measure)
+
+    owed = []
+    for played in episodes:
+        points = audited_steps(played.steps, played.episode.job, measure.points)
+        if run.has("lags", f"{played.episode.key}:{points[-1]:04d}"):
+            done(1)
+        else:
+            owed.append(played)
+    async for found in in_order((work(played) for played in owed), AT_ONCE):
+        run.extend("lags", [(f"{lag.episode}:{lag.step:04d}", lag) for lag in found])
+        done(1)
+
+
+def store(run: Run, found: Measured) -> None:
+    """Append what was measured; the episode's own line goes last and makes it count."""
+    key = found.played.episode.key
+    if found.audits:
+        run.extend("audits", [(f"{key}:{audit.step:04d}", audit) for audit in found.audits])
+    if found.lags:
+        run.extend("lags", [(f"{key}:{lag.step:04d}", lag) for lag in found.lags])
+    if found.problems:
+        run.extend("problems", [(f"{key}:{problem.what}", problem) for problem in found.problems])
+    save(run, found.played)
+
+
+def summary_of(run: Run) -> dict[str, Any]:
+    """What a finished diagnosis says, from its own logs."""
+    study = Study.gather([run])
+    audited = any(study.audits.values())
+    return {
+        "answers": answer_rows(study) if audited else [],
+        "cells": cell_rows(study),
+        "lag_means": lag_mean_rows(study),
+        "slopes": slope_rows(study) if audited else [],
+        "relation": relation(study) if audited else None,
+        "episodes": sum(len(games) for games in study.episodes.values()),
+        "errors": sum(e.outcome == "error" for games in study.episodes.values() for e in games.values()),
+        "problems": len(study.problems),
+    }
+
+
+async def in_order(work: Iterable[Callable[[], Awaitable[T]]], limit: int) -> AsyncIterator[T]:
+    """Results in the order of the work, at most `limit` pieces under way."""
+    waiting: deque[asyncio.Future[T]] = deque()
+    try:
+        for one in work:
+            waiting.append(asyncio.ensure_future(one()))
+            if len(waiting) >= limit:
+                yield await waiting.popleft()
+        while waiting:
+            yield await waiting.popleft()
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)

@@ -1,0 +1,1 @@
+"""Statistics over games: pure functions on arrays, draws passed in."""

@@ -1,0 +1,125 @@
+"""Percentile bootstrap over games.
+
+Games are drawn once, as a matrix of counts shared by every quantity measured on those games, so that all
+resampled means of a whole grid are one matrix product and every comparison is paired.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dssr.errors import StatsError
+from dssr.types import Record
+
+Array = NDArray[np.float64]
+
+
+class Interval(Record, frozen=True):
+    """A plug-in estimate with its percentile interval."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+def draw(games: int, resamples: int, rng: np.random.Generator) -> Array:
+    """How often each game occurs in each resample: `[resamples, games]`, every row summing to `games`."""
+    if games < 1:
+        raise StatsError("there is no game to resample: a statistic needs at least one game with a value")
+    picks = rng.integers(0, games, (resamples, games))
+    picks += np.arange(resamples)[:, None] * games
+    counts = np.bincount(picks.ravel(), minlength=resamples * games)
+    return counts.reshape(resamples, games).astype(np.float64)
+
+
+@lru_cache(maxsize=16)
+def shared_draws(games: int, resamples: int, seed: int) -> Array:
+    """The draws of one seed, kept: a whole report uses the same few."""
+    weights = draw(games, resamples, np.random.default_rng(seed))
+    weights.flags.writeable = False
+    return weights
+
+
+class Resampler(Record, frozen=True):
+    """The settings of one analysis. Equal numbers of games get equal draws, which makes comparisons paired."""
+
+    resamples: int = 10_000
+    seed: int = 0
+    level: float = 0.95
+
+    def weights(self, games: int) -> Array:
+        """The draws for that many games, in the order in which the games are listed."""
+        return shared_draws(games, self.resamples, self.seed)
+
+    def bounds(self, resampled: Array) -> tuple[Array, Array]:
+        """Lower and upper percentile over the last axis, linear between order statistics (numpy's default rule)."""
+        tail = (1 - self.level) / 2
+        ordered = np.sort(resampled, axis=-1)  # numpy sorts several times faster than it finds two quantiles
+        low, high = (_quantile(ordered, share) for share in (tail, 1 - tail))
+        return low, high
+
+    def interval(self, estimate: float, resampled: Array) -> Interval:
+        """The estimate with the percentiles of its resampled values."""
+        low, high = self.bounds(resampled)
+        return Interval(float(estimate), float(low), float(high))
+
+
+def _quantile(ordered: Array, share: float) -> Array:
+    place = share * (ordered.shape[-1] - 1)
+    below = int(place)
+    above = min(below + 1, ordered.shape[-1] - 1)
+    return np.asarray(ordered[..., below] + (place - below) * (ordered[..., above] - ordered[..., below]))
+
+
+def checked(values: Array) -> Array:
+    """The values as floats, refusing what is missing: a missing value is not zero."""
+    values = np.asarray(values, dtype=np.float64)
+    if values.shape[-1] == 0:
+        raise StatsError("there is no game to resample: a statistic needs at least one game with a value")
+    if not np.isfinite(values).all():
+        count = int((~np.isfinite(values)).sum())
+        raise StatsError(f"{count} of {values.size} per-game values are missing: leave those games out by name")
+    return values
+
+
+def resampled_means(values: Array, weights: Array) -> Array:
+    """Means over games of every resample: `[..., games]` to `[..., resamples]`."""
+    return np.asarray((values / values.shape[-1]) @ weights.T)
+
+
+def mean_interval(values: Array, sampler: Resampler) -> Interval:
+    """Mean over games of one quantity, `[games]`."""
+    values = checked(values)
+    return sampler.interval(values.mean(), resampled_means(values, sampler.weights(values.shape[-1])))
+
+
+def mean_intervals(values: Array, sampler: Resampler) -> list[Interval]:
+    """Means over games of many quantities on the same games, `[quantities, games]`, from one set of draws."""
+    values = checked(values)
+    low, high = sampler.bounds(resampled_means(values, sampler.weights(values.shape[-1])))
+    return [Interval(float(e), float(a), float(b)) for e, a, b in zip(values.mean(-1), low, high, strict=True)]
+
+
+def align(columns: Mapping[str, Mapping[str, float]]) -> tuple[tuple[str, ...], Array]:
+    """Games in order and values `[columns, games]`; columns of different games are refused, naming the games."""
+    names = list(columns)
+    if not names:
+        raise StatsError("there is nothing to compare: no condition was given")
+    expected = set(columns[names[0]])
+    for name in names[1:]:
+        only_first, only_other = sorted(expected - set(columns[name])), sorted(set(columns[name]) - expected)
+        if only_first or only_other:
+            raise StatsError(
+                f"{names[0]} and {name} were not measured on the same games: "
+                + "; ".join(_only(n, g) for n, g in ((names[0], only_first), (name, only_other)) if g)
+            )
+    games = tuple(sorted(expected))
+    return games, np.array([[columns[name][game] for game in games] for name in names], dtype=np.float64)
+
+
+def _only(name: str, games: Sequence[str]) -> str:
+    shown = ", ".join(games[:5])
+    more = f" and {len(games) - 5} more" if len(games) > 5 else ""
+    return f"only {name} has {shown}{more}"

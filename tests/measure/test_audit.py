@@ -1,0 +1,83 @@
+"""Audits on real games: the identity, the oracle's terms, the choice of points."""
+
+import asyncio
+import math
+from typing import Any
+
+import pytest
+
+from dssr.config import MeasureConfig
+from dssr.measure.audit import audit, audit_episode, audited_steps
+from dssr.types import Audit
+
+MEASURE = MeasureConfig(oracle_samples=3)
+GAME = "valid-6-000"
+
+
+@pytest.fixture(scope="module", params=["summary", "belief", "lastk", "oracle-b"])
+def audited(request: Any, lab: Any) -> tuple[Any, list[Audit]]:
+    played = lab.play(GAME, request.param, 64, 10, retention=0.8)
+    desk = lab.desk(0.8)
+    return played, asyncio.run(audit_episode(played, goal_of(lab), desk, MEASURE))
+
+
+def goal_of(lab: Any) -> str:
+    with lab.worlds.playing(GAME) as world:
+        return str(world.goal)
+
+
+def test_delta_is_beta_plus_kappa(audited: tuple[Any, list[Audit]]) -> None:
+    """The identity at every audited point, to rounding, with finite losses."""
+    _, found = audited
+    assert found
+    for one in found:
+        assert math.isfinite(one.nll_state + one.nll_full + one.nll_oracle)
+        assert one.delta == pytest.approx(one.beta + one.kappa, abs=1e-12)
+
+
+def test_losses_are_the_readers(audited: tuple[Any, list[Audit]], lab: Any) -> None:
+    """Each loss is the reader's own for that context, with history and label order rebuilt here by hand."""
+    played, found = audited
+    desk, goal = lab.desk(0.8), goal_of(lab)
+    for one in found:
+        step = played.steps[one.step]
+        blocks = [played.steps[0].observation]
+        blocks += [f"> {past.action}\n{past.observation}" for past in played.steps[1 : one.step]]
+        history = "\n\n".join([*blocks, f"> {step.action}"])
+        options = step.decision.options
+        place = options.commands.index(options.reference)
+        for context, stored in (
+            (step.write.state, one.nll_state),
+            (history, one.nll_full),
+            (one.oracle_state, one.nll_oracle),
+        ):
+            again = asyncio.run(desk.reader.score(goal, context, step.observation, options.commands))
+            assert -again[place] == pytest.approx(stored)
+        assert len(desk.reader.tokenizer.encode(one.oracle_state)) <= 64
+        assert one.rewrites == one.step - played.episode.reveal
+
+
+def test_points_are_seeded_decisions(audited: tuple[Any, list[Audit]]) -> None:
+    """At most six, all decisions, in order, the same when asked again, others for another seed or memory."""
+    played, found = audited
+    decisions = [step.index for step in played.steps if step.decision is not None]
+    points = audited_steps(played.steps, played.episode.job, 6)
+    assert [one.step for one in found] == list(points) == sorted(points)
+    assert len(points) == min(6, len(decisions))
+    assert set(points) <= set(decisions)
+    assert audited_steps(played.steps, played.episode.job, 1000) == tuple(decisions)
+
+
+def test_the_oracle_keeps_its_best_sample(lab: Any) -> None:
+    """More samples never make the oracle worse, since the first ones stay the same; and some point gains."""
+    played, desk, goal = lab.play(GAME, "summary", 24, 10, retention=0.5), lab.desk(0.5), goal_of(lab)
+    points = audited_steps(played.steps, played.episode.job, 4)
+    losses = [
+        [
+            asyncio.run(audit(played, point, goal, desk, MeasureConfig(oracle_samples=samples))).nll_oracle
+            for point in points
+        ]
+        for samples in (1, 4, 8)
+    ]
+    assert all(a >= b >= c for a, b, c in zip(*losses, strict=True))
+    assert losses[0] != losses[2]

@@ -1,0 +1,277 @@
+"""Tables against the raw logs, recomputed here in plain Python that shares no code with them."""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dssr.errors import StatsError
+from dssr.measure.answers import answer_rows, cause_of
+from dssr.measure.binned import chunk_rows, lag_bin_rows, rewrite_contrast_rows, rewrite_rows
+from dssr.measure.study import Study
+from dssr.measure.tables import cell_rows, contrast_rows, lag_mean_rows, relation, relation_rows, slope_rows
+from dssr.record.run import Run
+from dssr.stats.bootstrap import Interval
+
+Key = tuple[str, int | None, int]
+
+
+def lines(run: Run, name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run.path / f"{name}.jsonl").read_text().splitlines()]
+
+
+class Raw:
+    """Per cell and game, straight from the JSON lines."""
+
+    def __init__(self, run: Run) -> None:
+        self.won: dict[Key, dict[str, float]] = defaultdict(dict)
+        where: dict[str, tuple[Key, str]] = {}
+        for one in lines(run, "episodes"):
+            cell = one["job"]["cell"]
+            key = (cell["memory"], cell["budget"], cell["filler"])
+            where[one["key"]] = (key, one["job"]["game"])
+            self.won[key][one["job"]["game"]] = 1.0 if one["outcome"] == "won" else 0.0
+        points: dict[str, dict[Key, dict[str, list[float]]]] = {
+            name: defaultdict(lambda: defaultdict(list)) for name in ("delta", "beta", "kappa")
+        }
+        self.audits = lines(run, "audits")
+        for one in self.audits:
+            key, game = where[one["episode"]]
+            points["delta"][key][game].append(one["nll_state"] - one["nll_full"])
+            points["beta"][key][game].append(one["nll_oracle"] - one["nll_full"])
+            points["kappa"][key][game].append(one["nll_state"] - one["nll_oracle"])
+        self.loss = {
+            name: {key: {g: fmean(v) for g, v in games.items()} for key, games in cells.items()}
+            for name, cells in points.items()
+        }
+
+
+def bounds(values: list[float], resamples: int, seed: int) -> tuple[float, float]:
+    """Percentile interval of a mean, one resample after the other; only the draws come from numpy."""
+    draws = np.random.default_rng(seed).integers(0, len(values), (resamples, len(values))).tolist()
+    means = sorted(fmean([values[i] for i in draw]) for draw in draws)
+
+    def percentile(share: float) -> float:
+        place = share * (len(means) - 1)
+        low = int(place)
+        return means[low] + (place - low) * (means[min(low + 1, len(means) - 1)] - means[low])
+
+    return percentile(0.025), percentile(0.975)
+
+
+@pytest.fixture(scope="module")
+def raw(diagnosed: Run) -> Raw:
+    return Raw(diagnosed)
+
+
+@pytest.fixture(scope="module")
+def study(diagnosed: Run) -> Study:
+    return Study.load([diagnosed])
+
+
+def same(row: dict[str, Any], name: str, values: dict[str, float]) -> None:
+    ordered = [values[game] for game in sorted(values)]
+    assert row[name] == pytest.approx(fmean(ordered), abs=1e-9)
+    assert (row[f"{name}_low"], row[f"{name}_high"]) == pytest.approx(bounds(ordered, 200, 0), abs=1e-9)
+
+
+def test_identity_in_the_logs(raw: Raw) -> None:
+    """delta = beta + kappa at every audited point of a run, from the stored losses."""
+    assert len(raw.audits) >= 20
+    for one in raw.audits:
+        delta, beta = one["nll_state"] - one["nll_full"], one["nll_oracle"] - one["nll_full"]
+        assert delta == pytest.approx(beta + (one["nll_state"] - one["nll_oracle"]), abs=1e-12)
+
+
+def test_cells_agree_with_the_logs(study: Study, raw: Raw) -> None:
+    """Success, delta, beta, kappa and their bounds in every cell; `full` has no audit and no invented zero."""
+    rows = cell_rows(study)
+    assert {(row["memory"], row["budget"], row["filler"]) for row in rows} == set(raw.won)
+    for row in rows:
+        key = (row["memory"], row["budget"], row["filler"])
+        same(row, "success", raw.won[key])
+        for name in ("delta", "beta", "kappa"):
+            if row["memory"] == "full":
+                assert row[name] is row[f"{name}_low"] is None
+            else:
+                same(row, name, raw.loss[name][key])
+        assert (row["games"], row["errors"]) == (2, 0)
+
+
+def test_counts_agree_with_the_logs(study: Study, diagnosed: Run) -> None:
+    """Disagreements, ties, actions, tokens and truncations, counted from the step lines."""
+    jobs = {one["key"]: one["job"]["cell"] for one in lines(diagnosed, "episodes")}
+    steps = lines(diagnosed, "steps")
+    for row in cell_rows(study):
+        cell = {name: row[name] for name in ("memory", "budget", "filler", "protocol")}
+        mine = [one for one in steps if jobs[one["key"].split(":")[0]] == cell]
+        decisions = [one["decision"] for one in mine if one["decision"]]
+        differ = [one for one in decisions if one["argmax"] != one["options"]["reference"]]
+        assert row["disagreements"] == len(differ)
+        assert row["ties"] == sum(one["tie"] for one in differ)
+        assert row["actions"] == len(decisions) / 2
+        writes = [one["write"] for one in mine if one["write"]["tokens"]]
+        assert (row["tokens"] is None) == (row["memory"] == "full")
+        if writes:
+            assert row["tokens"] == pytest.approx(fmean(one["tokens"] for one in writes))
+            assert row["truncated"] == pytest.approx(fmean(one["truncated"] for one in writes))
+    assert any(row["disagreements"] for row in cell_rows(study))
+
+
+def test_lag_means_and_slopes_agree_with_the_logs(study: Study, raw: Raw) -> None:
+    """The lag value is the mean of a game's two per-filler means; the slope is least squares over (game, filler)."""
+    for row in lag_mean_rows(study):
+        if row["memory"] != "full":
+            cells = [raw.loss["kappa"][row["memory"], row["budget"], filler] for filler in (5, 10)]
+            same(row, "kappa", {game: fmean(cell[game] for cell in cells) for game in cells[0]})
+        cells = [raw.won[row["memory"], row["budget"], filler] for filler in (5, 10)]
+        same(row, "success", {game: fmean(cell[game] for cell in cells) for game in cells[0]})
+    assert {row["memory"] for row in slope_rows(study)} == {"summary", "guide"}
+    for row in slope_rows(study):
+        points = [(f, v) for f in (0, 5, 10) for v in raw.loss["kappa"][row["memory"], row["budget"], f].values()]
+        xs, ys = zip(*points, strict=True)
+        x, y = fmean(xs), fmean(ys)
+        expected = sum((a - x) * (b - y) for a, b in points) / sum((a - x) ** 2 for a in xs)
+        assert row["slope"] == pytest.approx(expected, abs=1e-9)
+
+
+def test_contrasts_agree_with_the_logs(study: Study, raw: Raw) -> None:
+    """Paired differences against summary, at each filler and over the lag fillers, for every other memory."""
+    rows = contrast_rows(study)
+    assert {(row["memory"], row["quantity"]) for row in rows} == {
+        ("full", "success"),
+        ("guide", "success"),
+        ("guide", "kappa"),
+    }
+    assert {row["filler"] for row in rows} == {"0", "5", "10", "5/10"}
+    for row in rows:
+        fillers = [int(one) for one in row["filler"].split("/")]
+        source = raw.won if row["quantity"] == "success" else raw.loss["kappa"]
+        budget = None if row["memory"] == "full" else row["budget"]
+        one = [source[row["memory"], budget, filler] for filler in fillers]
+        other = [source["summary", row["budget"], filler] for filler in fillers]
+        values = {g: fmean(c[g] for c in one) - fmean(c[g] for c in other) for g in one[0]}
+        same(row, "difference", values)
+    with pytest.raises(StatsError, match="'slots'"):
+        contrast_rows(study, "slots")
+
+
+def test_rewrites_agree_with_the_logs(study: Study, raw: Raw, diagnosed: Run) -> None:
+    """Every audited point is in exactly one bin, and the first filled bin has the mean of its games' means."""
+    rows = [row for row in rewrite_rows(study) if row["memory"] == "summary"]
+    keys = {one["key"]: one["job"] for one in lines(diagnosed, "episodes")}
+    mine = [one for one in raw.audits if keys[one["episode"]]["cell"]["memory"] == "summary"]
+    assert sum(row["points"] for row in rows) == len(mine)
+    filled = next(row for row in rows if row["points"])
+    low, _, high = filled["bin"].rstrip("+").partition("-")
+    games: dict[str, list[float]] = defaultdict(list)
+    for one in mine:
+        if int(low) <= one["rewrites"] <= int(high or low):
+            games[keys[one["episode"]]["game"]].append(one["nll_state"] - one["nll_oracle"])
+    assert filled["kappa"] == pytest.approx(fmean(fmean(values) for values in games.values()))
+    for row in rewrite_contrast_rows(study, "guide", "summary"):
+        assert row["games"] + len(row["left_out"]) <= 2
+
+
+def test_lag_bins_and_chunks(study: Study, diagnosed: Run) -> None:
+    """Shares of chunk kinds add up to one per threshold, and bins hold the points whose largest rise passes it."""
+    shares: dict[float, float] = defaultdict(float)
+    for row in chunk_rows(study):
+        shares[row["threshold"]] += row["share"]
+    assert all(total == pytest.approx(1) for total in shares.values())
+    passing = [one for one in lines(diagnosed, "lags") if max(one["rises"]) >= 0.5]
+    rows = [row for row in lag_bin_rows(study) if row["threshold"] == 0.5]
+    assert sum(row["points"] for row in rows) == len(passing) > 0
+
+
+def test_relation_and_answers(study: Study) -> None:
+    """The relation covers the audited cells, and every memory with a budget gets one sentence with its numbers."""
+    assert len(relation_rows(study)) == 6
+    found = relation(study)
+    assert found is None or -1 <= found["rho"] <= 1
+    answers = answer_rows(study)
+    assert [row["memory"] for row in answers] == ["summary", "guide"]
+    for row in answers:
+        assert f"{row['kappa']:.2f}" in row["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("beta", "kappa", "cause"),
+    [
+        ((0.0, -0.1, 0.1), (1.0, 0.5, 1.5), "writer"),
+        ((1.0, 0.5, 1.5), (0.0, -0.1, 0.1), "budget"),
+        ((1.0, 0.5, 1.5), (1.0, 0.5, 1.5), "both"),
+        ((0.0, -0.01, 0.01), (-0.2, -0.3, -0.1), "neither"),
+        ((0.0, -0.5, 0.5), (0.2, -0.1, 0.5), "unclear"),
+    ],
+)
+def test_causes(beta: tuple[float, ...], kappa: tuple[float, ...], cause: str) -> None:
+    """A loss is blamed only where its interval lies above zero."""
+    assert cause_of(Interval(*beta), Interval(*kappa)) == cause
+
+
+def test_summary_of_the_run_is_these_tables(study: Study, diagnosed: Run) -> None:
+    """What the run stored when it finished is what its logs give later."""
+    assert diagnosed.summary is not None
+    assert diagnosed.summary["cells"] == json.loads(json.dumps(cell_rows(study)))
+    assert diagnosed.summary["answers"] == json.loads(json.dumps(answer_rows(study)))
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def test_different_games_are_refused(bench: Any, diagnosed: Run) -> None:
+    """A run on fewer games cannot stand beside one on more: the missing game is named."""
+    fewer = bench.diagnose("fewer", memories=["lastk"], fillers=[0], games=1)
+    with pytest.raises(StatsError, match=r"not measured on the same games: only .* has valid-6-001"):
+        Study.load([diagnosed, fewer])
+
+
+def test_mixed_devices_are_refused(bench: Any, diagnosed: Run) -> None:
+    """Two machines never share a table."""
+    other = bench.diagnose("device", memories=["lastk"], fillers=[0])
+    file = other.path / "run.json"
+    file.write_text(file.read_text().replace(other.info.provenance.device, "Abacus 3000"))
+    with pytest.raises(StatsError, match="on Abacus 3000; one table never mixes devices"):
+        Study.load([diagnosed, Run.open(other.path)])
+
+
+def test_another_episode_of_the_same_cell_is_refused(bench: Any, diagnosed: Run) -> None:
+    """The same cell played by another model is another experiment, not more data."""
+    from dssr.models.scripted import ScriptedModel
+
+    other = bench.diagnose("again", memories=["summary"], fillers=[0], model=ScriptedModel(0.5, 65536))
+    with pytest.raises(StatsError, match="holds another episode of valid-6-000"):
+        Study.load([diagnosed, other])
+    assert Study.load([diagnosed, diagnosed]).cells == Study.load([diagnosed]).cells
+
+
+def test_empty_unfinished_and_failed_runs_are_refused(bench: Any, tmp_path: Path) -> None:
+    """Each says what it is and what to do."""
+    with pytest.raises(StatsError, match="no run to read"):
+        Study.load([])
+    with Run.start(tmp_path / "run", command="diagnose", config=bench.config, models={}) as run:
+        with pytest.raises(StatsError, match="not finished"):
+            Study.load([run])
+        run.finish({})
+    with pytest.raises(StatsError, match="holds no episode"):
+        Study.load([tmp_path / "run"])
+    with Run.start(tmp_path / "leak", command="diagnose", config=bench.config, models={}) as run:
+        run.fail({"reason": "leak"})
+    with pytest.raises(StatsError, match="marked as failed"):
+        Study.load([tmp_path / "leak"])
+
+
+def test_missing_audits_and_lags_name_their_command(bench: Any) -> None:
+    """Without audits there is no regret, and without lags no lag bins: the sentence says which command makes them."""
+    bare = Study.load([bench.diagnose("bare", memories=["full"], fillers=[0])])
+    assert cell_rows(bare)[0]["kappa"] is None
+    for table in (slope_rows, answer_rows, rewrite_rows, relation):
+        with pytest.raises(StatsError, match="dssr diagnose"):
+            table(bare)
+    with pytest.raises(StatsError, match="dssr lag"):
+        chunk_rows(bare)

@@ -1,0 +1,128 @@
+"""Intervals against scipy, against hand-worked numbers, and by simulation."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dssr.errors import StatsError
+from dssr.stats.bootstrap import Resampler, align, draw, mean_interval, mean_intervals
+from dssr.stats.contrasts import difference, ratio, slope
+
+SMALL = Resampler(resamples=500, seed=7)
+
+
+def _scipy(data: tuple[np.ndarray, ...], statistic: object, sampler: Resampler) -> tuple[float, float]:
+    found = stats.bootstrap(
+        data,
+        statistic,
+        n_resamples=sampler.resamples,
+        paired=True,
+        vectorized=True,
+        axis=-1,
+        method="percentile",
+        confidence_level=sampler.level,
+        rng=np.random.default_rng(sampler.seed),
+    )
+    return float(found.confidence_interval.low), float(found.confidence_interval.high)
+
+
+@pytest.mark.parametrize("number", range(100))
+def test_equal_to_scipy(number: int) -> None:
+    """On 100 random data sets of every kind we use, mean, paired difference and ratio give scipy's own bounds.
+
+    Both draw the same games from the same generator, so only rounding may differ: any other draw, pairing or
+    percentile rule fails at once.
+    """
+    rng = np.random.default_rng(number)
+    games = int(rng.integers(2, 60))
+    makers = (rng.standard_normal, rng.standard_exponential, lambda n: np.floor(rng.random(n) + 0.3))
+    first, second = makers[number % 3](games), 1 + rng.standard_exponential(games)
+    mean, paired, share = mean_interval(first, SMALL), difference(first, second, SMALL), ratio(first, second, SMALL)
+    expected = _scipy((first,), lambda x, axis: x.mean(axis), SMALL)
+    assert (mean.low, mean.high) == pytest.approx(expected, abs=1e-12)
+    expected = _scipy((first, second), lambda x, y, axis: x.mean(axis) - y.mean(axis), SMALL)
+    assert (paired.low, paired.high) == pytest.approx(expected, abs=1e-12)
+    expected = _scipy((first, second), lambda x, y, axis: x.mean(axis) / y.mean(axis), SMALL)
+    assert (share.low, share.high) == pytest.approx(expected, abs=1e-12)
+
+
+def test_grid_equals_cells_one_by_one() -> None:
+    """A grid computed as one product must not differ from its cells computed alone (shared draws, no mixing)."""
+    grid = np.random.default_rng(1).normal(size=(12, 45))
+    together, alone = mean_intervals(grid, SMALL), [mean_interval(row, SMALL) for row in grid]
+    for one, other in zip(together, alone, strict=True):
+        assert (one.estimate, one.low, one.high) == pytest.approx((other.estimate, other.low, other.high), abs=1e-13)
+
+
+def test_two_games_by_hand() -> None:
+    """With values 0 and 1 a resample mean is 0, 1/2 or 1 with odds 1:2:1, so a 40 % interval is exactly [1/2, 1/2]
+    and a 95 % interval exactly [0, 1]. Catches weights that do not sum to the number of games."""
+    values = np.array([0.0, 1.0])
+    assert mean_interval(values, Resampler(level=0.4)) == mean_interval(values, Resampler(level=0.4, seed=1))
+    narrow, wide = mean_interval(values, Resampler(level=0.4)), mean_interval(values, Resampler())
+    assert (narrow.estimate, narrow.low, narrow.high) == (0.5, 0.5, 0.5)
+    assert (wide.low, wide.high) == (0.0, 1.0)
+
+
+def test_draws_are_games_with_replacement() -> None:
+    """Every resample holds as many games as there are, every game is equally likely, and the seed decides."""
+    weights = draw(10, 4000, np.random.default_rng(3))
+    assert (weights.sum(1) == 10).all()
+    assert weights.mean(0) == pytest.approx(np.ones(10), abs=0.1)
+    assert (weights == draw(10, 4000, np.random.default_rng(3))).all()
+    assert (weights != draw(10, 4000, np.random.default_rng(4))).any()
+
+
+@pytest.mark.parametrize("games", [60, 90])
+def test_coverage_of_a_mean(games: int) -> None:
+    """A 95 % interval covers the true mean in 93-97 % of 4,000 normal data sets.
+
+    The percentile bootstrap of n normal values covers about P(|t(n-1)| < 1.96 sqrt(1 - 1/n)): 0.943 at 60 games,
+    0.946 at 90. The share over 4,000 sets has a standard deviation below 0.004 (0.0045 with the noise of 10,000
+    draws), so a correct interval fails with odds below 1 in 500 on a random seed, and this seed is fixed. Bounds
+    taken at 5 % and 95 % would cover 90 %, and a standard error without the root would cover far less.
+    """
+    assert 0.93 <= _coverage(np.random.default_rng(11).normal(0.7, 2.0, (4000, games)), 0.7) <= 0.97
+
+
+def test_coverage_of_a_slope() -> None:
+    """Slopes over four lags with a game effect of their own are covered in 93-97 % of 3,000 simulated grids of 90
+    games. Resampling (game, lag) points instead of games would ignore the games' own slopes: their spread is four
+    times the noise's here, and coverage would drop below 70 %. Odds of a false alarm as for the mean."""
+    rng, lags = np.random.default_rng(5), np.array([0.0, 10.0, 20.0, 40.0])
+    centred = lags - lags.mean()
+    own = rng.normal(0.03, 0.04, (3000, 90))
+    noise = rng.normal(0, 0.3, (3000, 4, 90))
+    found = own + np.einsum("l,slg->sg", centred, noise) / (centred @ centred)
+    one = slope(own[0] * lags[:, None] + noise[0], lags, SMALL)
+    assert one.estimate == pytest.approx(found[0].mean())
+    assert 0.93 <= _coverage(found, 0.03) <= 0.97
+
+
+def _coverage(sets: np.ndarray, truth: float) -> float:
+    sampler = Resampler()
+    inside = 0
+    for start in range(0, len(sets), 250):
+        for found in mean_intervals(sets[start : start + 250], sampler):
+            inside += found.low <= truth <= found.high
+    return inside / len(sets)
+
+
+def test_different_games_are_refused_by_name() -> None:
+    """Comparing conditions on different games must say which games, on which side."""
+    with pytest.raises(StatsError, match=r"only summary has valid-6-001; only guide has valid-6-002"):
+        align({"summary": {"valid-6-000": 1.0, "valid-6-001": 0.0}, "guide": {"valid-6-000": 1.0, "valid-6-002": 0.0}})
+
+
+def test_align_orders_games() -> None:
+    """Values line up by game, whatever the order in which they arrive."""
+    games, values = align({"a": {"g2": 2.0, "g1": 1.0}, "b": {"g1": 10.0, "g2": 20.0}})
+    assert games == ("g1", "g2")
+    assert values.tolist() == [[1.0, 2.0], [10.0, 20.0]]
+
+
+@pytest.mark.parametrize("values", [[], [1.0, float("nan")]])
+def test_missing_is_not_zero(values: list[float]) -> None:
+    """No games, or a game without a value, is an error and never silently a zero."""
+    with pytest.raises(StatsError):
+        mean_interval(np.array(values), SMALL)
