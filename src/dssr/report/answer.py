@@ -1,0 +1,140 @@
+"""One sentence per memory: what it won, what it lost, and who lost it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dssr.measure.answers import NEGLIGIBLE
+from dssr.types import Record
+
+BADGES = {
+    "both": "Too small and badly chosen",
+    "mostly writer": "Mostly the writer",
+    "writer": "The writer chose badly",
+    "mostly budget": "Mostly the budget",
+    "budget": "The state was too small",
+    "unclear": "Not clear from this run",
+    "neither": "Kept what mattered",
+}
+LOOKS = {
+    "both": "both",
+    "mostly writer": "writer",
+    "writer": "writer",
+    "mostly budget": "budget",
+    "budget": "budget",
+    "unclear": "",
+    "neither": "kept",
+}
+REFERENCES = {"full": "Sees everything", "oracle-b": "Privileged reference"}
+OUTWEIGHS = 2.0
+"""A loss this many times the other is the main one."""
+Row = Mapping[str, Any]
+Piece = tuple[str, bool]
+"""Text, and whether it is set in bold."""
+
+
+class Answer(Record, frozen=True):
+    """The head line of one memory."""
+
+    name: str
+    verdict: str
+    """Class name of the badge."""
+    badge: str
+    sentence: list[Piece]
+
+    @property
+    def text(self) -> str:
+        return "".join(piece for piece, _ in self.sentence)
+
+
+def answers(cells: Sequence[Row], rows: Sequence[Row], half_lives: Mapping[str, int | None]) -> list[Answer]:
+    """One answer per memory, from the rows of the grid and, where decisions were audited, of `answer_rows`."""
+    found = []
+    for name in dict.fromkeys(row["memory"] for row in cells):
+        mine = [row for row in rows if row["memory"] == name]
+        played = [row for row in cells if row["memory"] == name]
+        found.append(_answer(name, played, sorted(mine, key=lambda row: row["budget"]), half_lives.get(name)))
+    return found
+
+
+def _answer(name: str, cells: Sequence[Row], rows: Sequence[Row], half_life: int | None) -> Answer:
+    verdict, badge = _verdict(name, rows)
+    budgets = sorted({row["budget"] for row in cells if row["budget"] is not None})
+    won = [_mean([row["success"] for row in cells if row["budget"] == budget]) for budget in budgets or [None]]
+    pieces: list[Piece] = [("Won ", False), (f"{_listed(won, _percent)} %", True), (" of games", False)]
+    if budgets:
+        pieces.append((f" at {' / '.join(map(str, budgets))} tokens", False))
+    if any(row["kappa"] is not None for row in rows):
+        kappa, beta = (_listed([row[loss] for row in rows], _nats) for loss in ("kappa", "beta"))
+        pieces += [(". The writer's choices cost ", False), (kappa, True)]
+        pieces += [(f"{_range(rows, 'kappa')} nats a decision, the budget ", False), (beta, True)]
+        pieces.append((_range(rows, "beta"), False))
+    if half_life is not None:
+        times = "one rewrite" if half_life == 1 else f"{half_life} rewrites"
+        pieces.append((f"; half of the recipe was gone after {times}", False))
+    pieces.append((".", False))
+    return Answer(name, verdict, badge, pieces)
+
+
+def _verdict(name: str, rows: Sequence[Row]) -> tuple[str, str]:
+    """Class and text of the badge."""
+    if name in REFERENCES:
+        return "", REFERENCES[name]
+    causes = list(dict.fromkeys(_cause(row) for row in rows if row["cause"] is not None))
+    if not causes:
+        return "", "Not measured"
+    if len(causes) == 1:
+        return LOOKS[causes[0]], BADGES[causes[0]]
+    worst = next(one for one in BADGES if one in causes)
+    return LOOKS[worst], "Depends on the budget"
+
+
+def _cause(row: Row) -> str:
+    """As measured, but told apart when one of two causes outweighs the other, and when the two cancel out."""
+    kappa, beta = row["kappa"], row["beta"]
+    if kappa + beta < NEGLIGIBLE:
+        return "neither"
+    if row["cause"] == "both" and kappa >= OUTWEIGHS * beta:
+        return "mostly writer"
+    if row["cause"] == "both" and beta >= OUTWEIGHS * kappa:
+        return "mostly budget"
+    return str(row["cause"])
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _listed(values: Sequence[float | None], write: Callable[[float], str]) -> str:
+    return " / ".join("–" if value is None else write(value) for value in values)
+
+
+def _range(rows: Sequence[Row], name: str) -> str:
+    # Several budgets with an interval each would be unreadable in a sentence; the grid has them.
+    row = rows[0]
+    if len(rows) > 1 or row[f"{name}_low"] is None:
+        return ""
+    ends = [_nats(row[f"{name}_{end}"]) for end in ("low", "high")]
+    return "" if ends == [_nats(row[name])] * 2 else f" [{', '.join(ends)}]"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.0f}"
+
+
+def _nats(value: float) -> str:
+    return f"{value:.2f}".replace("-", "−")
+
+
+def half_lives(curves: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
+    """Per memory the rewrites after which its state held less than half of the recipe, at any budget.
+
+    None when it never came to that. With several budgets the longest counts: every budget had lost it by then.
+    """
+    found: dict[str, int | None] = {}
+    for row in curves:
+        first = next((n for n, share in enumerate(row["share"]) if share < 0.5), None)
+        name = row["memory"]
+        known = found.get(name, 0)
+        found[name] = None if first is None or known is None else max(first, known)
+    return found

@@ -1,0 +1,202 @@
+"""Figures as SVG and PNG files, the same picture every time."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from dssr.measure.binned import lag_bin_rows, rewrite_rows
+from dssr.measure.study import Study
+from dssr.measure.tables import cell_rows
+
+Row = dict[str, Any]
+COLORS = ("#4a4f57", "#b0741a", "#2f86c1", "#0b8f73", "#a8427f", "#5c4fb3", "#c4472b", "#6c7a16", "#12717d", "#8c5a3c")
+MARKERS = "osD^vP*X"
+BETA, KAPPA = "#2a78b8", "#c8551b"
+DOTS_PER_INCH = 150
+STYLE = {
+    "svg.hashsalt": "dssr",
+    "svg.fonttype": "none",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e3e1da",
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+}
+
+
+def draw_figures(study: Study, curves: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
+    """Write every figure that the study has data for; returns the files."""
+    cells = cell_rows(study)
+    audited = any(study.audits.values())
+    makers: dict[str, Callable[[], Figure]] = {"success-by-filler": lambda: by_filler(cells, "success")}
+    if audited:
+        makers |= {
+            "decomposition": lambda: decomposition(cells),
+            "kappa-by-filler": lambda: by_filler(cells, "kappa"),
+            "kappa-by-rewrites": lambda: binned(rewrite_rows(study), "rewrites since the recipe was shown"),
+            "success-against-delta": lambda: association(cells),
+        }
+    if audited and study.lags:
+        threshold = study.config.measure.lag_threshold
+        rows = [row for row in lag_bin_rows(study) if row["threshold"] == threshold]
+        makers["kappa-by-lag"] = lambda: binned(rows, "measured lag ℓ, steps")
+    if curves:
+        makers["fact-survival"] = lambda: survival(curves)
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    with matplotlib.rc_context(STYLE):
+        for name, make in makers.items():
+            figure = make()
+            figure.canvas.draw()  # places everything once; both files then share that layout
+            figure.set_layout_engine("none")
+            for ending, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
+                files.append(folder / f"{name}.{ending}")
+                figure.savefig(files[-1], dpi=DOTS_PER_INCH, metadata=metadata)
+    return files
+
+
+def decomposition(cells: Sequence[Row]) -> Figure:
+    """Budget loss and regret stacked per cell, the gap as a mark with its interval."""
+    budgets = _budgets([row for row in cells if row["kappa"] is not None])
+    count = max(sum(_in_panel(row, b) and row["kappa"] is not None for row in cells) for b in budgets)
+    figure, panels = _panels(len(budgets), 0.19 * count + 1.1, sharex=True)
+    for panel, budget in zip(panels, budgets, strict=True):
+        rows = [row for row in cells if _in_panel(row, budget) and row["kappa"] is not None][::-1]
+        beta, kappa, delta, low, high = (
+            [row[name] for row in rows] for name in ("beta", "kappa", "delta", "delta_low", "delta_high")
+        )
+        places = range(len(rows))
+        panel.barh(places, beta, color=BETA, height=0.7, label="β")
+        # Parts of one sign stack; parts of different sign start at zero, on either side.
+        starts = [b if (b >= 0) == (k >= 0) else 0.0 for b, k in zip(beta, kappa, strict=True)]
+        panel.barh(places, kappa, left=starts, color=KAPPA, height=0.7, label="κ")
+        panel.hlines(places, low, high, color="black", lw=0.8)
+        panel.plot(delta, places, "D", color="black", ms=3, label="δ")
+        panel.set_yticks(range(len(rows)), [f"{row['memory']}  F′={row['filler']}" for row in rows])
+        panel.axvline(0, color="#8a93a0", lw=0.8)
+        panel.set_title(_panel_title(budget), loc="left")
+        panel.set_xlabel("nats")
+        panel.grid(axis="y", visible=False)
+    _legend(figure, panels)
+    return figure
+
+
+def by_filler(cells: Sequence[Row], quantity: str) -> Figure:
+    """A quantity against the filler, one line with a band per memory."""
+    scale = 100 if quantity == "success" else 1
+    known = [row for row in cells if row[quantity] is not None]
+    budgets = _budgets(known)
+    figure, panels = _panels(len(budgets), 3.1, sharey=True)
+    for panel, budget in zip(panels, budgets, strict=True):
+        for memory, color, marker in _looks(cells):
+            rows = sorted(
+                (r for r in known if r["memory"] == memory and _in_panel(r, budget)), key=lambda r: r["filler"]
+            )
+            lines = [[scale * row[f"{quantity}{end}"] for row in rows] for end in ("", "_low", "_high")]
+            _line(panel, [row["filler"] for row in rows], lines, memory, color, marker)
+        panel.set_xlabel("filler steps F′")
+        panel.set_title(_panel_title(budget), loc="left")
+    panels[0].set_ylabel("games won, %" if quantity == "success" else "κ, nats")
+    _legend(figure, panels)
+    return figure
+
+
+def binned(rows: Sequence[Row], name: str) -> Figure:
+    """Regret by bins of a distance."""
+    bins = list(dict.fromkeys(row["bin"] for row in rows))
+    known = [row for row in rows if row["kappa"] is not None]
+    budgets = _budgets(known)
+    figure, panels = _panels(len(budgets), 3.1, sharey=True)
+    for panel, budget in zip(panels, budgets, strict=True):
+        for memory, color, marker in _looks(rows):
+            mine = [row for row in known if row["memory"] == memory and _in_panel(row, budget)]
+            lines = [[row[f"kappa{end}"] for row in mine] for end in ("", "_low", "_high")]
+            _line(panel, [bins.index(row["bin"]) for row in mine], lines, memory, color, marker)
+        panel.set_xticks(range(len(bins)), bins, rotation=45)
+        panel.set_xlabel(name)
+        panel.set_title(_panel_title(budget), loc="left")
+    panels[0].set_ylabel("κ, nats")
+    _legend(figure, panels)
+    return figure
+
+
+def association(cells: Sequence[Row]) -> Figure:
+    """Success against the gap, one mark per cell."""
+    figure, (panel,) = _panels(1, 3.4)
+    for memory, color, marker in _looks(cells):
+        rows = [row for row in cells if row["memory"] == memory and row["delta"] is not None]
+        if rows:
+            wins = [100 * row["success"] for row in rows]
+            panel.plot([row["delta"] for row in rows], wins, marker, color=color, label=memory, alpha=0.8)
+    panel.set_xlabel("sufficiency gap δ, nats")
+    panel.set_ylabel("games won, %")
+    _legend(figure, [panel])
+    return figure
+
+
+def survival(curves: Sequence[Row]) -> Figure:
+    """Share of the recipe that the state holds until the task begins."""
+    budgets = _budgets(curves)
+    figure, panels = _panels(len(budgets), 3.1, sharey=True)
+    for panel, budget in zip(panels, budgets, strict=True):
+        for memory, color, _ in _looks(curves):
+            for row in curves:
+                if row["memory"] == memory and _in_panel(row, budget):
+                    panel.plot([100 * share for share in row["share"]], color=color, label=memory)
+        panel.set_xlabel("rewrites since the recipe was shown")
+        panel.set_title(_panel_title(budget), loc="left")
+    panels[0].set_ylabel("directives in the state, %")
+    _legend(figure, panels)
+    return figure
+
+
+# ---------------------------------------------------------------- parts
+
+
+def _panels(count: int, height: float, sharex: bool = False, sharey: bool = False) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(max(4.6, 3.4 * count), height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, list(figure.subplots(1, count, squeeze=False, sharex=sharex, sharey=sharey)[0])
+
+
+def _line(
+    panel: Axes, x: Sequence[float], lines: Sequence[Sequence[float]], name: str, color: str, marker: str
+) -> None:
+    if x:
+        middle, low, high = lines
+        panel.plot(x, middle, marker=marker, color=color, label=name, ms=4)
+        panel.fill_between(x, low, high, color=color, alpha=0.12, lw=0)
+
+
+def _budgets(rows: Sequence[Row]) -> list[int | None]:
+    found: list[int | None] = []
+    found += sorted({row["budget"] for row in rows if row["budget"] is not None})
+    return found or [None]
+
+
+def _in_panel(row: Row, budget: int | None) -> bool:
+    return row["budget"] in (budget, None)
+
+
+def _panel_title(budget: int | None) -> str:
+    return "no budget" if budget is None else f"B = {budget}"
+
+
+def _looks(rows: Sequence[Row]) -> list[tuple[str, str, str]]:
+    names = list(dict.fromkeys(row["memory"] for row in rows))
+    return [(name, COLORS[n % len(COLORS)], MARKERS[n % len(MARKERS)]) for n, name in enumerate(names)]
+
+
+def _legend(figure: Figure, panels: Sequence[Axes]) -> None:
+    found: dict[str, Any] = {}
+    for panel in panels:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    figure.legend(list(found.values()), list(found), loc="outside right upper")

@@ -1,0 +1,103 @@
+"""A report on disk: page, tables and figures in one folder, made again at any time from the stored runs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from dssr.errors import UsageError
+from dssr.measure.study import Study
+from dssr.record.files import write_whole
+from dssr.record.run import Run
+from dssr.report.answer import Answer
+from dssr.report.kinds import Absent, study_tables
+from dssr.report.paper import BESIDE, as_table
+from dssr.report.tables import Table, latex, markdown, to_csv
+from dssr.report.training import is_training, training_tables
+from dssr.types import Record
+
+Form = Literal["page", "markdown", "latex", "csv", "figures"]
+FORMS: tuple[Form, ...] = ("page", "markdown", "latex", "csv", "figures")
+
+
+class Report(Record, frozen=True):
+    """What was made."""
+
+    answers: list[Answer]
+    tables: list[Table]
+    absent: list[Absent]
+    files: list[str]
+
+
+def make_report(
+    paths: Sequence[str | Path], out: Path, forms: Sequence[Form] = FORMS, against_paper: bool = False
+) -> Report:
+    """Read the runs, refuse what cannot be compared, and write the forms asked for."""
+    if not paths:
+        raise UsageError("no run was given; name at least one run directory.")
+    opened = [Run.open(path) for path in paths]
+    trained = [run for run in opened if is_training(run)]
+    played = [run for run in opened if not is_training(run)]
+    tables, absent = training_tables(trained)
+    study = Study.load(played) if played else None
+    if study is not None:
+        mine, missing = study_tables(study, against_paper)
+        tables, absent = [*mine, *tables], [*missing, *absent]
+    if against_paper:
+        tables = _with_paper(tables)
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is a file; give a folder with --out.")
+    out.mkdir(parents=True, exist_ok=True)
+    files = _write_tables(tables, absent, out, forms)
+    answers: list[Answer] = []
+    if study is not None:
+        found, answers = _write_pictures(study, out, forms, against_paper)
+        files += found
+    return Report(answers, tables, absent, [str(file) for file in files])
+
+
+def _with_paper(tables: Sequence[Table]) -> list[Table]:
+    """Each table followed by the published ones of its kind."""
+    found: list[Table] = []
+    for table in tables:
+        found += [table, *(as_table(name) for name in BESIDE.get(table.name, ()))]
+    return found
+
+
+def _write_tables(tables: Sequence[Table], absent: Sequence[Absent], out: Path, forms: Sequence[Form]) -> list[Path]:
+    files = {}
+    if "markdown" in forms:
+        missing = "".join(f"- {one.name}: {one.reason}\n" for one in absent)
+        text = "\n".join(markdown(table) for table in tables)
+        files[out / "report.md"] = text + (f"\n### Not in these runs\n\n{missing}" if missing else "")
+    for table in tables:
+        if "csv" in forms:
+            files[out / "tables" / f"{table.name}.csv"] = to_csv(table)
+        if "latex" in forms:
+            files[out / "tables" / f"{table.name}.tex"] = latex(table)
+    for file, text in files.items():
+        _write(file, text)
+    return list(files)
+
+
+def _write_pictures(
+    study: Study, out: Path, forms: Sequence[Form], against_paper: bool
+) -> tuple[list[Path], list[Answer]]:
+    # The page and the figures bring jinja2 and matplotlib, which a table alone does not need.
+    from dssr.report.explorer import pack
+    from dssr.report.page import memory_answers, render_page
+
+    files = []
+    packed = pack(study)
+    if "page" in forms:
+        files.append(out / "index.html")
+        _write(files[-1], render_page(study, packed, against_paper))
+    if "figures" in forms:
+        from dssr.report.figures import draw_figures
+
+        files += draw_figures(study, packed.curves, out / "figures")
+    return files, memory_answers(study, packed)
+
+
+def _write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, text.encode("utf-8", "surrogatepass"))
