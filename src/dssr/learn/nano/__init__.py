@@ -1,0 +1,1 @@
+"""How the built-in model is made: names, tokenizer, data, curriculum, training."""

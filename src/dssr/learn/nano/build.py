@@ -1,0 +1,99 @@
+"""The recipe of nano from game archive to model folder. Each part is skipped when its result is there already."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from dssr.agent.layout import reader_messages, writer_messages
+from dssr.agent.texts import Prompts, load_prompts
+from dssr.games.archive import Archive
+from dssr.learn.nano import tokenizer
+from dssr.learn.nano.corpus import collect, read
+from dssr.learn.nano.drill import drill
+from dssr.learn.nano.mixture import Recipe, scribe_of
+from dssr.learn.nano.names import WORDS
+from dssr.learn.nano.network import Network, Shape
+from dssr.learn.nano.pretrain import Plan, Progress, load, probed_layers, train
+from dssr.learn.nano.tasks import any_format, decisions, fresh, full_question, shown, write_along
+from dssr.models.scripted.formats import FORMATS
+from dssr.seeds import rng_of
+from dssr.types import View
+
+TRANSCRIPTS = "train.jsonl"
+HELD_OUT = "valid.jsonl"
+TOKENIZER = "tokenizer"
+SHAPE = Shape(width=160, depth=6, heads=5, inner=416)
+PASSES = ((0, (0,)), (1, (20,)), (1, (0,)), (2, (10, 40)), (2, (0, 20)))
+"""(number, fillers) of the transcripts of each game; number 0 is the policy without slips."""
+BUDGETS = (16, 24, 32, 48, 64, 96, 128, 192, 256)
+
+
+def collect_all(archive: Archive, folder: Path) -> int:
+    """Transcripts of the training games, and a few of the validation games for monitoring."""
+    made = 0
+    for number, fillers in PASSES:
+        made += collect(archive, list(archive.games("train")), folder / TRANSCRIPTS, number, fillers)
+    return made + collect(archive, list(archive.games("valid")), folder / HELD_OUT, 0, (0, 20))
+
+
+def sample_texts(transcripts: Path, seed: int, each: int = 400) -> list[str]:
+    """What the tokenizer learns from: prompts of both roles, under new names only."""
+    prompts = load_prompts()
+    texts: list[str] = []
+    for number, (_, transcript) in enumerate(read(transcripts)):
+        rng = rng_of("nano tokenizer", seed, number)
+        named = fresh(transcript, rng, keep=0.0)
+        for index in rng.sample(decisions(named), 2):
+            question = full_question(named, index)
+            shuffled = shown(question, 52, rng)
+            messages = reader_messages("", named.goal, question.context, question.observation, shuffled)
+            texts.append(messages[1].content)
+        texts += [
+            reader_messages("", named.goal, asked.context, asked.observation, asked.commands)[1].content
+            for asked in drill(rng, 2)
+        ]
+        if number < each // 3:
+            # Budgets are not countable before there is a tokenizer; nine characters make about one token.
+            budget = rng.choice((24, 48, 96))
+            written = write_along(named, any_format(rng), budget, 0.95, rng, lambda text: len(text) // 9)
+            texts += written.states
+            view = View(named.goal, named.steps[-1].action, named.steps[-1].observation)
+            texts.append(writer_messages("", view, written.states[-1])[1].content)
+    return texts + _instructions(prompts, len(texts))
+
+
+def _instructions(prompts: Prompts, many: int) -> list[str]:
+    """The system messages, so often that their sentences become single tokens."""
+    writer = [prompts.writer(style, budget) for style in FORMATS for budget in BUDGETS]
+    return [prompts.reader] * (many // 4) + writer * max(1, many // 100)
+
+
+def ensure_tokenizer(folder: Path, seed: int, context_length: int = 8192) -> Path:
+    """The tokenizer's folder, trained on the transcripts if it is not there."""
+    place = folder / TOKENIZER
+    if not (place / "tokenizer.json").exists():
+        tokenizer.save(tokenizer.train(sample_texts(folder / TRANSCRIPTS, seed), WORDS), place, context_length)
+    return place
+
+
+def plan_of(folder: Path, seed: int, seconds: float, shape: Shape = SHAPE) -> Plan:
+    recipe = Recipe(str(folder / TRANSCRIPTS), str(folder / TOKENIZER), seed)
+    return Plan(folder / "checkpoint", recipe, shape, seconds=seconds)
+
+
+def build(
+    archive: Archive, folder: Path, seed: int, seconds: float, report: Callable[[Progress, dict[str, float]], None]
+) -> tuple[Network, Progress]:
+    """Everything up to the trained network; goes on where an earlier call stopped."""
+    folder.mkdir(parents=True, exist_ok=True)
+    collect_all(archive, folder)
+    ensure_tokenizer(folder, seed)
+    plan = plan_of(folder, seed, seconds)
+    train(plan, report)
+    return restore(plan)
+
+
+def restore(plan: Plan) -> tuple[Network, Progress]:
+    """The network of the last checkpoint."""
+    vocabulary = scribe_of(plan.recipe.tokenizer).tokenizer.get_vocab_size()
+    network = Network(plan.shape, vocabulary, probed_layers(plan.shape))
+    return network, load(plan.folder, network, None)

@@ -1,0 +1,54 @@
+"""The writers that are trained: what each changes about the one recipe."""
+
+import msgspec
+
+from dssr.config import WriterConfig
+from dssr.errors import UsageError
+from dssr.types import Record
+
+
+class Variant(Record, frozen=True):
+    name: str
+    score: str
+    """Which of a candidate's scores ranks it."""
+    points: int
+    phase_a_share: float
+    gap: float
+    candidates: int
+    temperature: float
+    no_hint: bool = False
+    """Leave out candidates that spell out an admissible command."""
+    reachable: bool = False
+    """After the reveal, keep only points whose input state still holds a directive: what is gone cannot be kept."""
+
+
+def names(config: WriterConfig) -> tuple[str, ...]:
+    return ("dssr", *(f"k{size}" for size in config.targets[:-1]), "no-hint", "outcome", "a4")
+
+
+def variant_of(name: str, config: WriterConfig) -> Variant:
+    longest = config.targets[-1]
+    common = Variant(
+        name=name,
+        score=f"S{longest}",
+        points=config.points,
+        phase_a_share=config.phase_a_share,
+        gap=config.gap,
+        candidates=config.candidates,
+        temperature=config.candidate_temperature,
+    )
+    changes: dict[str, dict[str, object]] = {
+        "dssr": {},
+        **{f"k{size}": {"score": f"S{size}"} for size in config.targets[:-1]},
+        "no-hint": {"no_hint": True},
+        "outcome": {
+            "score": "return",
+            "points": config.outcome_points,
+            "phase_a_share": config.outcome_phase_a_share,
+            "gap": config.outcome_gap,
+        },
+        "a4": {"reachable": True, "candidates": config.a4_candidates, "temperature": config.a4_temperature},
+    }
+    if name not in changes:
+        raise UsageError(f"There is no variant {name!r}; use one of {', '.join(names(config))}.")
+    return msgspec.structs.replace(common, **changes[name])

@@ -1,0 +1,33 @@
+"""A small tokenizer and network, made from drills alone."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from dssr.agent.layout import reader_messages
+from dssr.agent.texts import load_prompts
+from dssr.learn.nano import tokenizer
+from dssr.learn.nano.drill import drill
+from dssr.learn.nano.mixture import scribe_of
+from dssr.learn.nano.names import WORDS
+from dssr.learn.nano.tasks import Scribe
+
+GOAL = "You are hungry! Let's cook a delicious meal."
+
+
+@pytest.fixture(scope="session")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the tokenizer."""
+    folder = tmp_path_factory.mktemp("tokenizer")
+    texts = [load_prompts().reader] * 50
+    for seed in range(60):
+        for one in drill(random.Random(seed), 2):
+            texts.append(reader_messages("", GOAL, one.context, one.observation, one.commands)[1].content)
+    tokenizer.save(tokenizer.train(texts, WORDS, word_size=700, size=900), folder, 2048)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def scribe(vocabulary: Path) -> Scribe:
+    return scribe_of(str(vocabulary))

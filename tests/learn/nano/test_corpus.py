@@ -1,0 +1,86 @@
+import random
+from pathlib import Path
+
+import pytest
+
+from dssr.games.archive import Archive
+from dssr.learn.nano.corpus import Transcript, collect, read
+from dssr.learn.nano.tasks import (
+    Scribe,
+    ask,
+    decisions,
+    fresh,
+    full_question,
+    oracle_question,
+    shown,
+    tree_of,
+    write_along,
+    writer_tree,
+)
+
+
+@pytest.fixture(scope="module")
+def stored(archive: Archive, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("corpus") / "train.jsonl"
+    collect(archive, list(archive.games("train"))[:1], file, 1, (0,))
+    return file
+
+
+@pytest.fixture(scope="module")
+def transcript(stored: Path) -> Transcript:
+    ((_, transcript),) = read(stored)
+    return transcript
+
+
+def test_collecting_again_adds_nothing(archive: Archive, stored: Path) -> None:
+    """Catches an interrupted collection that repeats what it has."""
+    before = stored.read_bytes()
+    assert collect(archive, list(archive.games("train"))[:1], stored, 1, (0,)) == 0
+    assert stored.read_bytes() == before
+
+
+def test_policy_comes_first_and_ends_in_the_meal(transcript: Transcript) -> None:
+    """Catches transcripts in which a slip lost the game, or whose first option is not the reference."""
+    last = transcript.steps[decisions(transcript)[-1]]
+    assert last.plan == ("eat meal",)
+    assert all(step.commands[0] == step.plan[0] for step in transcript.steps if step.commands)
+
+
+def test_history_questions_share_one_trunk(scribe: Scribe, transcript: Transcript) -> None:
+    """Catches a trunk that is not the beginning of every prompt: the model would train on text it never meets."""
+    rng = random.Random(0)
+    named = fresh(transcript, rng)
+    questions = [full_question(named, index) for index in decisions(named)]
+    asked = [ask(scribe, named.goal, one, shown(one, 8, rng)) for one in questions]
+    tree = tree_of(asked, shared=True)
+    for one, branch in zip(asked, tree.branches, strict=True):
+        assert tree.trunk[: branch.start] + branch.ids == one.ids
+    assert len(tree) < 0.7 * sum(len(one.ids) for one in asked)
+
+
+def test_renaming_reaches_every_field(scribe: Scribe, transcript: Transcript) -> None:
+    """Catches a field left under its old name, which would make the question unanswerable."""
+    named = fresh(transcript, random.Random(1), keep=0.0)
+    old = set(transcript.foods)
+    for step in named.steps:
+        for text in (*step.commands, *step.plan, *step.oracle[0], *step.oracle[1]):
+            assert not any(f" {food} " in f" {text} " for food in old if len(food.split()) > 1)
+
+
+def test_oracle_keeps_to_the_budget(scribe: Scribe, transcript: Transcript) -> None:
+    """Catches lines of the oracle beyond the budget that evaluation would cut."""
+    index = decisions(transcript)[0]
+    for budget in (0, 12, 40, 400):
+        context = oracle_question(transcript, index, budget, lambda text: len(scribe.encode(text))).context
+        assert len(scribe.encode(context)) <= budget
+
+
+def test_writer_learns_the_reply_alone(scribe: Scribe, transcript: Transcript) -> None:
+    """Catches a loss on the writer's prompt, or a reply without its end mark."""
+    rng = random.Random(2)
+    written = write_along(transcript, "summary", 60, 0.98, rng, lambda text: len(scribe.encode(text)))
+    tree = writer_tree(scribe, transcript, written, 3)
+    places = [place for place, _ in tree.learn]
+    assert places == list(range(places[0], len(tree.trunk)))
+    assert scribe.tokenizer.decode(tree.trunk[places[0] : -1]) == written.states[3]
+    assert tree.trunk[-1] == scribe.end
