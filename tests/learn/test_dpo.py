@@ -1,5 +1,7 @@
 """Preference training is the stated loss, from and against the previous round's adapter."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,13 +9,15 @@ import torch
 from tests.tiny import make_tiny
 from transformers import AutoTokenizer
 
-from dssr.config import WriterConfig
+from dssr.config import ModelConfig, WriterConfig
 from dssr.errors import ModelError
 from dssr.learn import lora
 from dssr.learn.dpo import build_trainer, preference_loss, train_dpo
 from dssr.learn.sft import train_sft
-from dssr.learn.trainer import Example, Preference, assistant, chat
+from dssr.learn.trainer import Example, Preference, assistant, chat, settings
+from dssr.models.adapters import adapter_digest
 from dssr.models.base import Message
+from dssr.models.load import load_model
 
 CONFIG = WriterConfig(rank=4, alpha=8, sft_batch=4, dpo_batch=4, sft_learning_rate=1e-2, dpo_learning_rate=1e-3)
 
@@ -115,11 +119,50 @@ def test_killed_and_resumed_training_ends_in_the_same_bytes(base: str, round0: P
     assert again != lora.content_hash(round0)
 
 
-def test_adapter_of_another_base_is_refused(round0: Path, tmp_path: Path) -> None:
-    """Catches an adapter silently re-initialised because its shapes do not fit."""
-    other = make_tiny(tmp_path / "other", hidden=32)
-    with pytest.raises(ModelError, match="does not fit the base model"):
-        lora.load(lora.load_base(str(other), "float32"), round0)
+def test_adapter_of_another_base_is_refused(base: str, round0: Path, tmp_path: Path) -> None:
+    """Catches an adapter used on another base than its own: of another shape, or of the same shape and other weights.
+
+    The second fits in every dimension, so only the stamp that saving leaves beside the weights can tell.
+    """
+    for name, other in (
+        ("narrow", make_tiny(tmp_path / "narrow", hidden=32)),
+        ("reseeded", make_tiny(tmp_path / "reseeded", seed=1)),
+    ):
+        with pytest.raises(ModelError, match=f"was not trained on .*{name}"):
+            lora.load(lora.load_base(str(other), "float32"), round0)
+        config = ModelConfig(
+            backend="hf", path=str(other), dtype="float32", device="cpu", threads=1, adapters={"r0": str(round0)}
+        )
+        with pytest.raises(ModelError, match=r"adapter r0 was trained on .*; use its own base"):
+            load_model(config)
+    lora.load(lora.load_base(base, "float32"), round0)
+
+
+def test_an_adapter_is_known_by_what_it_computes(base: str, round0: Path, tmp_path: Path) -> None:
+    """Catches a fingerprint that follows the order in which peft happens to list the layers, which changes with every
+    process, or the folder in which the base lay: equal trainings would then collect different data."""
+    copy = tmp_path / "copy"
+    shutil.copytree(round0, copy)
+    settings = json.loads((copy / "adapter_config.json").read_text())
+    settings["target_modules"].reverse()
+    settings["base_model_name_or_path"] = "elsewhere/base"
+    (copy / "adapter_config.json").write_text(json.dumps(settings))
+    assert adapter_digest(copy) == adapter_digest(round0)
+    settings["lora_alpha"] += 1
+    (copy / "adapter_config.json").write_text(json.dumps(settings))
+    assert adapter_digest(copy) != adapter_digest(round0)
+
+
+def test_training_uses_the_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Catches an hf model sent to the CPU on a machine with a GPU, and half precision for a base in single."""
+    assert lora.on_cpu("cpu")
+    assert not lora.on_cpu("cuda")
+    for present in (True, False):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda present=present: present)
+        assert lora.on_cpu("auto") is not present
+    assert [
+        settings(tmp_path, 1e-4, 1, 8, 0.03, 0, cpu, half)["bf16"] for cpu in (True, False) for half in (True, False)
+    ] == [False, False, True, False]
 
 
 def test_an_adapter_is_never_overwritten(base: str, round0: Path, tmp_path: Path) -> None:

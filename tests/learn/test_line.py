@@ -18,6 +18,7 @@ from dssr.config import (
     StatsConfig,
     WriterConfig,
 )
+from dssr.errors import UsageError
 from dssr.games.archive import Archive
 from dssr.learn import lora
 from dssr.learn.line import Line
@@ -88,11 +89,7 @@ def test_a_killed_line_ends_in_the_same_adapters(archive: Archive, base: Path, t
     config = study(archive, base, tmp_path / "data")
     whole = Line(config, "dssr", 0, tmp_path / "whole", silent)
     rows = whole.train(range(2), ignore)
-    assert [row["round"] for row in rows] == ["untrained", 0, 1] or [row["round"] for row in rows] == [
-        "untrained",
-        "0",
-        "1",
-    ]
+    assert [row["round"] for row in rows] == ["untrained", 0, 1]
     killed_config = study(archive, base, tmp_path / "other")
     for stage in ("collect", "candidates", "train"):
 
@@ -114,14 +111,38 @@ def test_a_killed_line_ends_in_the_same_adapters(archive: Archive, base: Path, t
 def test_variants_share_candidates_and_differ_in_what_they_learn_from(
     archive: Archive, base: Path, tmp_path: Path
 ) -> None:
-    """Catches a variant that samples its own candidates where it should re-rank the common ones."""
+    """Catches a variant that samples its own candidates where it should re-rank the common ones, or ranks as dssr does.
+
+    Scores are swapped by hand in the stored candidates, so that S1 and S2 disagree about the best.
+    """
     config = study(archive, base, tmp_path / "data")
-    logs = {}
-    for name in ("dssr", "k1"):
-        line = Line(config, name, 0, tmp_path / name, silent)
-        line.data(0)
-        logs[name] = (tmp_path / name / "round-0" / "candidates.jsonl").read_bytes()
-    assert logs["dssr"] == logs["k1"]
+    k1 = Line(config, "k1", 0, tmp_path / "k1-s0", silent)
+    with pytest.raises(UsageError, match="--variant dssr"):
+        k1.train(range(1), ignore)
+    assert not (tmp_path / "k1-s0").exists()
+    dssr = Line(config, "dssr", 0, tmp_path / "dssr-s0", silent)
+    groups = dssr.data(0).groups()
+    log = tmp_path / "dssr-s0" / "round-0" / "candidates.jsonl"
+    lines = []
+    for group in groups.values():
+        for one in group:
+            scores = {"S1": float(one.index), "S2": -float(one.index)}
+            changed = msgspec.to_builtins(msgspec.structs.replace(one, scores=scores))
+            lines.append(msgspec.json.encode({"key": f"{one.point}:{one.index:02d}", **changed}))
+    log.write_bytes(b"\n".join(lines) + b"\n")
+    archive_of = dssr.archive
+    first, last = (line.data(0).examples(archive_of) for line in (dssr, k1))
+    assert [one.reply for one in first] == [group[0].state for group in groups.values()]
+    assert [one.reply for one in last] == [group[-1].state for group in groups.values()]
+    rows = k1.train(range(1), ignore)
+    assert rows[-1]["ended"] is None
+    assert not (tmp_path / "k1-s0" / "round-0").exists()
+    assert adapter_folder(tmp_path / "k1-s0", 0).exists()
+
+
+def test_outcome_scores_by_the_game_played_on(archive: Archive, base: Path, tmp_path: Path) -> None:
+    """Catches an outcome line that takes the reader's loss, or more points than it was given."""
+    config = study(archive, base, tmp_path / "data")
     outcome = Line(config, "outcome", 0, tmp_path / "outcome", silent)
     outcome.data(0)
     run = Run.open(tmp_path / "outcome" / "round-0")
@@ -147,7 +168,12 @@ def test_no_qualifying_pair_ends_the_line_with_the_gaps(archive: Archive, base: 
     config = study(archive, base, tmp_path / "data")
     strict = msgspec.structs.replace(config, writer=msgspec.structs.replace(config.writer, gap=1000.0))
     rows = Line(strict, "dssr", 0, tmp_path / "line", silent).train(range(3), ignore)
-    assert rows[-1]["trained"] is False
     assert rows[-1]["qualifying"] == 0
+    assert "no pair at least 1000 apart" in rows[-1]["ended"]
+    assert f"{rows[-1]['largest']:.3g} at most" in rows[-1]["ended"]
     assert rows[-1]["largest"] >= rows[-1]["median"] >= 0
     assert not adapter_folder(tmp_path / "line", 1).exists()
+    summary = Run.open(tmp_path / "line").summary
+    assert summary is not None
+    assert summary["ended"] == rows[-1]["ended"]
+    assert summary["best"]["round"] == 0

@@ -95,7 +95,11 @@ def test_best_prefers_the_earliest_of_equals() -> None:
 
 def test_gap_report_says_why_there_are_no_pairs() -> None:
     """Catches a report that counts only the points that qualify."""
-    report = gap_report([[candidate(0, 0.0), candidate(1, -0.1)], [candidate(0, 0.0), candidate(1, -0.5)]], "S12", 0.3)
-    assert (report.points, report.qualifying) == (2, 1)
+    report = gap_report(
+        [[candidate(0, 0.0), candidate(1, -0.1)], [candidate(0, 0.0), candidate(1, -0.5)]], "S12", 0.3, 2
+    )
+    assert (report.points, report.qualifying, report.pairs) == (2, 1, 1)
+    assert report.lower == pytest.approx(0.2)
+    assert report.upper == pytest.approx(0.4)
     assert report.median == pytest.approx(0.3)
     assert report.largest == pytest.approx(0.5)

@@ -3,10 +3,10 @@
 `play` is the only rollout path: collection, evaluation and continuation all go through it.
 """
 
-import asyncio
 import random
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
@@ -14,6 +14,7 @@ from dssr.agent.base import Kit, Memory, Reference
 from dssr.agent.budget import enforce
 from dssr.agent.capture import Keeper, Role, job_digest
 from dssr.agent.memory import identity_of, load_memory, split_name
+from dssr.agent.order import AT_ONCE, in_order
 from dssr.agent.reader import Reader, explore, most_likely, nll_of
 from dssr.agent.reference import FULL, is_reference, load_reference
 from dssr.agent.structure import Gate
@@ -65,22 +66,9 @@ class Resume:
 FROM_START = Resume()
 
 
-async def run_jobs(jobs: Iterable[Job], desk: Desk, limit: int = 256) -> AsyncIterator[Played]:
-    """Play many episodes, at most `limit` at once. Results come in the order of the jobs."""
-    room = asyncio.Semaphore(limit)
-
-    async def one(job: Job) -> Played:
-        async with room:
-            return await play(job, desk)
-
-    tasks = [asyncio.ensure_future(one(job)) for job in jobs]
-    try:
-        for task in tasks:
-            yield await task
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+def run_jobs(jobs: Iterable[Job], desk: Desk, limit: int = AT_ONCE) -> AsyncIterator[Played]:
+    """Play many episodes. Results come in the order of the jobs."""
+    return in_order((partial(play, job, desk) for job in jobs), limit)
 
 
 async def play(job: Job, desk: Desk, resume: Resume = FROM_START) -> Played:

@@ -18,10 +18,9 @@ from dssr.cli.common import (
     say,
 )
 from dssr.config import Config
-from dssr.errors import LeakError, ModelError, RecordError, UsageError
+from dssr.errors import ModelError, RecordError, UsageError
 
 if TYPE_CHECKING:
-    from dssr.agent.episode import Desk
     from dssr.games.archive import Archive
     from dssr.measure.grid import Ask
     from dssr.models.base import Model
@@ -123,6 +122,7 @@ def run_diagnosis(
     from dssr.measure.diagnose import diagnose as work
     from dssr.measure.diagnose import summary_of
     from dssr.measure.grid import arguments_of, fingerprints, jobs_of, open_desk
+    from dssr.measure.leaks import refuse_leaks
     from dssr.measure.plan import Rates, plan, totals
     from dssr.record.run import Run
 
@@ -150,27 +150,10 @@ def run_diagnosis(
                         await model.close()
 
             asyncio.run(go())
-            refuse_leaks(run, desk)
+            refuse_leaks(run, desk.worlds)
             summary = summary_of(run)
             run.finish(summary)
     return run, summary
-
-
-def refuse_leaks(run: "Run", desk: "Desk") -> None:
-    """Search the stored prompts; a run with a leak is marked failed and gets no summary."""
-    import msgspec
-
-    from dssr.agent.store import stored
-    from dssr.measure.leaks import check_prompts
-
-    report = check_prompts(stored(run), desk.worlds)
-    if report.leaks:
-        run.fail({"reason": "leak", "report": msgspec.to_builtins(report)})
-        first = report.leaks[0]
-        raise LeakError(
-            f"{run.path} is marked failed: {len(report.leaks)} leaks, the first a {first.kind} in a {first.role} "
-            f"prompt at step {first.step}; see `dssr check {run.path}`."
-        )
 
 
 def show(run: "Run", summary: dict[str, Any]) -> None:

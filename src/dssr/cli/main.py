@@ -23,6 +23,8 @@ AREAS = (
     "check",
     "fork",
     "reader",
+    "train",
+    "continuation",
     "evaluate",
     "gates",
     "report",

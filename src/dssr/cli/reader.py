@@ -49,6 +49,7 @@ def accept(
 ) -> None:
     """Play validation games with the full history and no filler; exit 1 if the reader is not good enough."""
     from dssr.cli.diagnose import ask_for, default_place, run_diagnosis
+    from dssr.learn.accepted import note
     from dssr.learn.reader.accept import acceptance
     from dssr.learn.reader.dagger import with_reader
     from dssr.measure.grid import open_archive
@@ -63,6 +64,7 @@ def accept(
     place = out or default_place(settings, ask)
     run, _ = run_diagnosis(settings, ask, archive, load_models(settings), place, resume, as_json)
     verdict: dict[str, Any] = acceptance(run.read("episodes", Episode), settings.reader.accept)
-    emit({**verdict, "run": str(run.path)}, as_json)
+    noted = note(settings, run.info.models["reader"], verdict, run.path)
+    emit({**verdict, "run": str(run.path), "noted": str(noted)}, as_json)
     if not verdict["accepted"]:
         raise typer.Exit(1)

@@ -20,7 +20,7 @@ FormatOption = Annotated[
     typer.Option("--format", "-f", help="page, markdown, latex, csv, figures or terminal; repeat it. All if left out."),
 ]
 AgainstOption = Annotated[str | None, typer.Option("--against", help="`paper` puts the published values beside ours.")]
-FIRST = ("grid", "decomposition")
+FIRST = ("grid", "decomposition", "rounds-success", "rounds-kappa", "rounds-gain")
 """Tables printed when nothing was said about the format."""
 
 

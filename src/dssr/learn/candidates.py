@@ -1,7 +1,7 @@
 """Candidates at a write point: sampled from the current writer, scored by what they are worth later."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -12,11 +12,21 @@ from dssr.agent.fork import fork
 from dssr.agent.memory import Prompted, load_memory
 from dssr.config import WriterConfig
 from dssr.errors import ConfigError, ModelError
+from dssr.learn.points import request_at
 from dssr.learn.variants import Variant
 from dssr.measure.coverage import coverage, directives_shown, holds_command
-from dssr.measure.score import Forward, mean_scores, needed
-from dssr.models.base import Message
-from dssr.types import Candidate, View, WritePoint
+from dssr.measure.score import Forward, mean_scores, needed, once
+from dssr.types import Candidate, Episode, Record, View, WritePoint
+
+
+class Trouble(Record, frozen=True):
+    """A write point whose candidates could not be made or scored; it is counted and never learnt from."""
+
+    point: str
+    error: str
+
+
+Score = Callable[[WritePoint, str], Awaitable[dict[str, float]]]
 
 
 class Bench:
@@ -44,24 +54,31 @@ class Bench:
                 node = world.step(node, step.action)
                 self.admissible.append(node.moment.admissible)
         self.directives = directives_shown(played.steps, played.episode.reveal)
+        self._ends: dict[tuple[int, str], asyncio.Future[Episode]] = {}
         self.forward = Forward(memory, desk.reader, desk.reader.tokenizer, budget, self.goal, played.steps)
 
     def request(self, point: WritePoint) -> tuple[View, str]:
         """What the writer is given at a point: the view, and the state it had."""
-        step = self.played.steps[point.step]
-        previous = self.played.steps[point.step - 1].write.state if point.step else ""
-        return View(goal=self.goal, last_action=step.action, observation=step.observation), previous
-
-    def messages(self, point: WritePoint) -> tuple[Message, ...]:
-        """The request as sent, for training."""
-        return self.memory.messages(*self.request(point))
+        return request_at(self.played.steps, point.step, self.goal)
 
     def reachable(self, point: WritePoint) -> bool:
         """Whether a directive could still be kept: none has been shown yet, or the input state holds one."""
         return point.since_reveal <= 0 or (coverage(self.request(point)[1], self.directives) or 0.0) > 0.0
 
     async def candidates(self, point: WritePoint) -> list[Candidate]:
-        """The point's candidates with all their scores."""
+        """The point's candidates with what the variant ranks them by."""
+        return await self._tried(point, self.realised if self.variant.score == "return" else self.recursive)
+
+    async def studied(self, point: WritePoint) -> list[Candidate]:
+        """The point's candidates with both kinds of scores and the return they led to."""
+
+        async def everything(point: WritePoint, state: str) -> dict[str, float]:
+            parts = await asyncio.gather(*(ask(point, state) for ask in (self.recursive, self.window, self.realised)))
+            return {name: value for part in parts for name, value in part.items()}
+
+        return await self._tried(point, everything)
+
+    async def _tried(self, point: WritePoint, score: Score) -> list[Candidate]:
         view, previous = self.request(point)
         replies = await asyncio.gather(
             *(
@@ -70,7 +87,7 @@ class Bench:
             )
         )
         states = [enforce(reply, self.budget, self.desk.reader.tokenizer).state for reply in replies]
-        scores = await asyncio.gather(*(self._scores(point, state) for state in states))
+        scores = await asyncio.gather(*(score(point, state) for state in states))
         return [
             Candidate(
                 point=point.key,
@@ -78,33 +95,41 @@ class Bench:
                 state=state,
                 coverage=coverage(state, self.directives),
                 hint=holds_command(state, self.admissible[point.step]),
-                scores=score,
+                scores=found,
             )
-            for index, (state, score) in enumerate(zip(states, scores, strict=True))
+            for index, (state, found) in enumerate(zip(states, scores, strict=True))
         ]
 
-    async def _scores(self, point: WritePoint, state: str) -> dict[str, float]:
-        if self.variant.score == "return":
-            return {"return": await self.realised(point.step, state)}
+    async def recursive(self, point: WritePoint, state: str) -> dict[str, float]:
+        """The scores that writers are trained on, `S1`, `S4`, …"""
         sizes = self.config.targets
         values = await self.forward.recursive(point.step, state, needed(point.targets, sizes))
         return {f"S{size}": value for size, value in mean_scores(values, point.targets, sizes).items()}
 
     async def window(self, point: WritePoint, state: str) -> dict[str, float]:
-        """The window scores of a state, `W1`, `W4`, ….."""
+        """The scores with raw steps in place of later writes, `W1`, `W4`, …"""
         sizes = self.config.targets
         values = await self.forward.window(point.step, state, needed(point.targets, sizes))
         return {f"W{size}": value for size, value in mean_scores(values, point.targets, sizes).items()}
 
-    async def realised(self, step: int, state: str) -> float:
-        """Normalised score of the game played on from the state: writer at temperature 0, reader by argmax."""
-        episode = self.played.episode
-        job = msgspec.structs.replace(episode.job, temperature=0.0, epsilon=0.0)
-        plain = msgspec.structs.replace(episode, job=job)
-        ended = (await fork(plain, self.played.steps, step, self.desk, state)).episode
-        if ended.error is not None:
-            raise ModelError(f"The continuation of {episode.key} from step {step} failed: {ended.error}")
-        return ended.score / ended.max_score
+    async def realised(self, point: WritePoint, state: str) -> dict[str, float]:
+        """Normalised score of the game played on from the state."""
+        ended = await self.continued(point.step, state)
+        return {"return": ended.score / ended.max_score}
+
+    async def continued(self, step: int, state: str) -> Episode:
+        """The game played on from the state, once per state: writer at temperature 0, reader by argmax."""
+
+        async def play_on() -> Episode:
+            episode = self.played.episode
+            job = msgspec.structs.replace(episode.job, temperature=0.0, epsilon=0.0)
+            plain = msgspec.structs.replace(episode, job=job)
+            ended = (await fork(plain, self.played.steps, step, self.desk, state)).episode
+            if ended.error is not None:
+                raise ModelError(f"The continuation of {episode.key} from step {step} failed: {ended.error}")
+            return ended
+
+        return await once(self._ends, (step, state), play_on)
 
 
 def usable(candidates: Sequence[Candidate], variant: Variant) -> list[Candidate]:

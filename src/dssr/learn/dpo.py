@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset
 from peft import PeftModel
 from transformers import AutoTokenizer
 from trl import DPOConfig, DPOTrainer
@@ -19,7 +18,7 @@ from trl import DPOConfig, DPOTrainer
 from dssr.config import WriterConfig
 from dssr.errors import ModelError
 from dssr.learn import lora
-from dssr.learn.trainer import Preference, assistant, chat, nobody, run, settings
+from dssr.learn.trainer import Preference, assistant, chat, dataset, nobody, run, settings
 
 WARMUP = 0.03
 
@@ -46,20 +45,22 @@ def build_trainer(
     work: Path,
     seed: int,
     cpu: bool,
+    revision: str | None = None,
 ) -> DPOTrainer:
     rows = [
         {"prompt": chat(one.messages), "chosen": assistant(one.chosen), "rejected": assistant(one.rejected)}
         for one in preferences
     ]
-    common = settings(work, config.dpo_learning_rate, config.dpo_epochs, config.dpo_batch, WARMUP, seed, cpu)
+    half = model.get_base_model().dtype == torch.bfloat16
+    common = settings(work, config.dpo_learning_rate, config.dpo_epochs, config.dpo_batch, WARMUP, seed, cpu, half)
     return DPOTrainer(
         model=model,
         ref_model=None,
         args=DPOConfig(
             **common, beta=config.dpo_beta, loss_type=["sigmoid", "sft"], loss_weights=[1.0, config.chosen_weight]
         ),
-        train_dataset=Dataset.from_list(rows),
-        processing_class=AutoTokenizer.from_pretrained(base),
+        train_dataset=dataset(rows),
+        processing_class=AutoTokenizer.from_pretrained(base, revision=revision),
     )
 
 
@@ -75,12 +76,13 @@ def train_dpo(
     card: Mapping[str, Any],
     cpu: bool = True,
     on_step: Callable[[int], None] = nobody,
+    revision: str | None = None,
 ) -> str:
     """Train from the previous round's adapter, save to `out`, and return the content hash."""
     if not preferences:
         raise ModelError("There is no pair to train on; see the gap distribution of this round's candidates.")
-    model = lora.load(lora.load_base(base, dtype), previous)
-    trainer = build_trainer(model, base, preferences, config, work, seed, cpu)
+    model = lora.load(lora.load_base(base, dtype, revision), previous)
+    trainer = build_trainer(model, base, preferences, config, work, seed, cpu, revision)
     run(trainer, work, on_step)
     described = {**card, "pairs": len(preferences), "method": "dpo", "seed": seed}
     return lora.save(trainer.model, out, {**described, "previous": lora.content_hash(previous)})

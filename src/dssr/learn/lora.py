@@ -13,14 +13,19 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from dssr.errors import ModelError
+from dssr.models.adapters import SETTINGS, WEIGHTS, fits_base, stamp_adapter, weights_digest
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-WEIGHTS = "adapter_model.safetensors"
 
 
-def load_base(folder: str, dtype: str) -> PreTrainedModel:
+def on_cpu(device: str) -> bool:
+    """Whether a model with this setting trains on the CPU: `auto` takes a GPU where there is one."""
+    return device == "cpu" or (device == "auto" and not torch.cuda.is_available())
+
+
+def load_base(folder: str, dtype: str, revision: str | None = None) -> PreTrainedModel:
     """The base model, ready to be trained on."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=DTYPES[dtype], use_safetensors=True)
+    model = AutoModelForCausalLM.from_pretrained(folder, revision=revision, dtype=DTYPES[dtype], use_safetensors=True)
     model.config.use_cache = False
     return model
 
@@ -38,6 +43,8 @@ def load(base: PreTrainedModel, folder: Path) -> PeftModel:
     """An existing adapter, to be trained further."""
     if not (folder / WEIGHTS).is_file():
         raise ModelError(f"{folder} holds no {WEIGHTS}; give the folder of an adapter that dssr or peft saved.")
+    if not fits_base(folder, _weights(base)):
+        raise ModelError(f"The adapter {folder} was not trained on {base.name_or_path}; continue it on its own base.")
     try:
         return PeftModel.from_pretrained(base, str(folder), is_trainable=True)
     except (RuntimeError, ValueError, KeyError) as error:
@@ -50,8 +57,10 @@ def save(model: PeftModel, folder: Path, card: Mapping[str, Any]) -> str:
     draft = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(draft, ignore_errors=True)
     model.save_pretrained(str(draft), selected_adapters=["default"], safe_serialization=True)
-    digest = content_hash(draft)
-    described = {**card, "sha256": digest}
+    _sort_layers(draft / SETTINGS)
+    digest, weights = content_hash(draft), _weights(model.get_base_model())
+    stamp_adapter(draft, weights)
+    described = {**card, "sha256": digest, "base_weights": weights}
     (draft / "card.json").write_text(json.dumps(described, indent=1, sort_keys=True) + "\n")
     (draft / "README.md").write_text(_readme(described))
     if folder.exists():
@@ -62,6 +71,17 @@ def save(model: PeftModel, folder: Path, card: Mapping[str, Any]) -> str:
 
 def content_hash(folder: Path) -> str:
     return hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
+
+
+def _sort_layers(file: Path) -> None:
+    """peft lists the adapted layers in the order of a set, which changes with every process."""
+    settings = json.loads(file.read_text())
+    settings["target_modules"] = sorted(settings["target_modules"])
+    file.write_text(json.dumps(settings, indent=1, sort_keys=True) + "\n")
+
+
+def _weights(base: PreTrainedModel) -> str:
+    return weights_digest(base.name_or_path, getattr(base.config, "_commit_hash", None))
 
 
 def _readme(card: Mapping[str, Any]) -> str:

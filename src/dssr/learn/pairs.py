@@ -1,7 +1,8 @@
 """From scored candidates to training examples. Pure functions."""
 
-import statistics
 from collections.abc import Sequence
+
+import numpy as np
 
 from dssr.types import Candidate, Pair, Record
 
@@ -30,18 +31,27 @@ class GapReport(Record, frozen=True):
     points: int
     qualifying: int
     """Points with at least one pair."""
+    pairs: int
+    lower: float
+    """Quartiles of best minus worst, over all points."""
     median: float
-    """Of best minus worst, over all points."""
+    upper: float
     largest: float
 
 
-def gap_report(groups: Sequence[Sequence[Candidate]], score: str, gap: float) -> GapReport:
+def gap_report(groups: Sequence[Sequence[Candidate]], score: str, gap: float, most: int) -> GapReport:
+    """`most`: pairs a point may give."""
     ranges = [
         max(one.scores[score] for one in group) - min(one.scores[score] for one in group) for group in groups if group
     ]
+    found = [len(pairs_of(group, score, gap, most)) for group in groups if group]
+    lower, median, upper = np.quantile(ranges, (0.25, 0.5, 0.75)) if ranges else (0.0, 0.0, 0.0)
     return GapReport(
         points=len(ranges),
-        qualifying=sum(bool(pairs_of(group, score, gap, 1)) for group in groups if group),
-        median=statistics.median(ranges) if ranges else 0.0,
+        qualifying=sum(map(bool, found)),
+        pairs=sum(found),
+        lower=float(lower),
+        median=float(median),
+        upper=float(upper),
         largest=max(ranges, default=0.0),
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from dssr.measure.score import decision_steps
 from dssr.seeds import rng_of
-from dssr.types import Episode, Step, WritePoint
+from dssr.types import Episode, Step, View, WritePoint
 
 
 def points_of(episode: Episode, steps: Sequence[Step], horizon: int) -> list[WritePoint]:
@@ -29,6 +29,12 @@ def points_of(episode: Episode, steps: Sequence[Step], horizon: int) -> list[Wri
                 )
             )
     return found
+
+
+def request_at(steps: Sequence[Step], index: int, goal: str) -> tuple[View, str]:
+    """What the writer was given at a step: the view, and the state it had."""
+    previous = steps[index - 1].write.state if index else ""
+    return View(goal=goal, last_action=steps[index].action, observation=steps[index].observation), previous
 
 
 def sample_points(points: Iterable[WritePoint], count: int, phase_a_share: float, *seed: object) -> list[WritePoint]:

@@ -6,32 +6,32 @@ Everything is logged under content keys, so a killed round computes only what it
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from dssr.agent.episode import FROM_START, Desk, Played, episode_key, run_jobs
+from dssr.agent.layout import writer_messages
+from dssr.agent.memory import instruction_of, split_name
+from dssr.agent.order import in_order
 from dssr.agent.store import save, stored
+from dssr.agent.texts import load_prompts
+from dssr.agent.worlds import Worlds
 from dssr.config import Config
 from dssr.errors import GameError, ModelError
-from dssr.learn.candidates import Bench, usable
+from dssr.games.archive import Archive
+from dssr.learn.candidates import Bench, Trouble, usable
 from dssr.learn.collect import round_jobs
-from dssr.learn.pairs import best, gap_report, pairs_of
-from dssr.learn.points import points_of, sample_points
+from dssr.learn.pairs import GapReport, best, gap_report, pairs_of
+from dssr.learn.points import points_of, request_at, sample_points
 from dssr.learn.trainer import Example, Preference
 from dssr.learn.variants import Variant
-from dssr.measure.diagnose import in_order
+from dssr.models.base import Message
 from dssr.record.run import Run
-from dssr.types import Candidate, Game, Record, WritePoint
+from dssr.types import Candidate, Game, WritePoint
 
 Tell = Callable[[str, int, int], None]
 """(stage, done, of)"""
-
-
-class Trouble(Record, frozen=True):
-    """A write point whose candidates could not be made or scored; it is counted and never trained on."""
-
-    point: str
-    error: str
 
 
 class Round:
@@ -89,24 +89,28 @@ class Round:
             found[candidate.point].append(candidate)
         return {key: kept for key, group in sorted(found.items()) if (kept := usable(group, self.variant))}
 
-    def examples(self, desk: Desk) -> list[Example]:
+    def examples(self, archive: Archive) -> list[Example]:
         """Round 0: the best candidate of every point."""
-        messages = self._messages(desk)
-        return [Example(messages[key], best(group, self.variant.score).state) for key, group in self.groups().items()]
+        asked = self._messages(archive)
+        return [Example(asked[key], best(group, self.variant.score).state) for key, group in self.groups().items()]
 
-    def preferences(self, desk: Desk) -> list[Preference]:
+    def preferences(self, archive: Archive) -> list[Preference]:
         """Later rounds: pairs far enough apart."""
-        messages, writer = self._messages(desk), self.config.writer
+        asked, writer = self._messages(archive), self.config.writer
         return [
-            Preference(messages[pair.point], pair.chosen, pair.rejected)
+            Preference(asked[pair.point], pair.chosen, pair.rejected)
             for group in self.groups().values()
             for pair in pairs_of(group, self.variant.score, self.variant.gap, writer.pairs_per_point)
         ]
 
-    def report(self) -> dict[str, Any]:
-        """What the candidates looked like."""
-        gaps = gap_report(list(self.groups().values()), self.variant.score, self.variant.gap)
-        return {field: getattr(gaps, field) for field in gaps.__struct_fields__}
+    def points(self) -> list[WritePoint]:
+        """The stored write points."""
+        return list(self.run.read("points", WritePoint))
+
+    def report(self) -> GapReport:
+        """How far apart the candidates are."""
+        most = self.config.writer.pairs_per_point
+        return gap_report(list(self.groups().values()), self.variant.score, self.variant.gap, most)
 
     def _played(self) -> list[Played]:
         return [played for played in stored(self.run) if played.episode.error is None]
@@ -123,9 +127,20 @@ class Round:
         ]
         return sample_points(supply, self.variant.points, self.variant.phase_a_share, "points", self.seed, self.number)
 
-    def _messages(self, desk: Desk) -> dict[str, Any]:
-        benches = {played.episode.key: self._bench(played, desk) for played in self._played()}
-        return {point.key: benches[point.episode].messages(point) for point in self.run.read("points", WritePoint)}
+    def _messages(self, archive: Archive) -> dict[str, tuple[Message, ...]]:
+        """The writer's requests by point, as they were sent; no model is needed to write them again."""
+        prompts = load_prompts(self.config.agent.prompts)
+        played = {one.episode.key: one for one in self._played()}
+        found: dict[str, tuple[Message, ...]] = {}
+        with closing(Worlds(archive)) as worlds:
+            for point in self.points():
+                one = played[point.episode]
+                style, _ = split_name(one.episode.job.cell.memory)
+                with worlds.playing(one.episode.job.game) as world:
+                    view, previous = request_at(one.steps, point.step, world.goal)
+                system = prompts.writer(instruction_of(style), point.budget)
+                found[point.key] = writer_messages(system, view, previous)
+        return found
 
 
 def adapter_folder(directory: Path, number: int) -> Path:

@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from datasets import Dataset, disable_progress_bars
 from peft import set_peft_model_state_dict
 from safetensors.torch import load_file
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from dssr.learn.lora import WEIGHTS
+from dssr.models.adapters import WEIGHTS
 from dssr.models.base import Message
 from dssr.types import Record
 
@@ -36,8 +37,19 @@ def assistant(reply: str) -> list[dict[str, str]]:
     return [{"role": "assistant", "content": reply}]
 
 
-def settings(work: Path, rate: float, epochs: int, batch: int, warmup: float, seed: int, cpu: bool) -> dict[str, Any]:
-    """Arguments for any trl trainer. One sequence per forward pass: its `sft` term is then a mean per sequence."""
+def dataset(rows: list[dict[str, Any]]) -> Dataset:
+    """Rows for a trl trainer, which prepares them without a progress bar of its own."""
+    disable_progress_bars()
+    return Dataset.from_list(rows)
+
+
+def settings(
+    work: Path, rate: float, epochs: int, batch: int, warmup: float, seed: int, cpu: bool, half: bool
+) -> dict[str, Any]:
+    """Arguments for any trl trainer. One sequence per forward pass: its `sft` term is then a mean per sequence.
+
+    `half`: the base is in bfloat16. On a GPU the computation then is too; on a CPU only the stored weights are.
+    """
     return {
         "output_dir": str(work),
         "per_device_train_batch_size": 1,
@@ -49,7 +61,7 @@ def settings(work: Path, rate: float, epochs: int, batch: int, warmup: float, se
         "seed": seed % (1 << 31),
         "data_seed": seed % (1 << 31),
         "max_length": None,
-        "bf16": not cpu,
+        "bf16": half and not cpu,
         "use_cpu": cpu,
         "gradient_checkpointing": not cpu,
         "save_strategy": "steps",
@@ -97,6 +109,7 @@ def run(trainer: Any, work: Path, on_step: Callable[[int], None]) -> None:
     """Train to the end, from the last whole checkpoint if there is one."""
     found = [path for path in work.glob("checkpoint-*") if (path / "trainer_state.json").is_file()]
     newest = str(max(found, key=lambda path: int(path.name.split("-")[1]))) if found else None
+    trainer.remove_callback(PrinterCallback)  # it prints to stdout, where programs read our output
     trainer.add_callback(Restored(newest))
     trainer.add_callback(Told(on_step))
     trainer.train(resume_from_checkpoint=newest)

@@ -6,6 +6,9 @@ from dssr.config import WriterConfig
 from dssr.errors import UsageError
 from dssr.types import Record
 
+MAIN = "dssr"
+"""The variant whose candidates others learn from."""
+
 
 class Variant(Record, frozen=True):
     name: str
@@ -18,12 +21,21 @@ class Variant(Record, frozen=True):
     temperature: float
     no_hint: bool = False
     """Leave out candidates that spell out an admissible command."""
+    own: bool = True
+    """Collects episodes and candidates of its own; otherwise it learns from those of `dssr` with the same seed."""
     reachable: bool = False
     """After the reveal, keep only points whose input state still holds a directive: what is gone cannot be kept."""
 
+    @property
+    def title(self) -> str:
+        """Its name in tables: `K=4` for `k4`, `A4` for `a4`."""
+        if self.name.startswith("k") and self.name[1:].isdigit():
+            return f"K={self.name[1:]}"
+        return self.name.upper() if self.name == "a4" else self.name
+
 
 def names(config: WriterConfig) -> tuple[str, ...]:
-    return ("dssr", *(f"k{size}" for size in config.targets[:-1]), "no-hint", "outcome", "a4")
+    return (MAIN, *(f"k{size}" for size in config.targets[:-1]), "no-hint", "outcome", "a4")
 
 
 def variant_of(name: str, config: WriterConfig) -> Variant:
@@ -38,9 +50,9 @@ def variant_of(name: str, config: WriterConfig) -> Variant:
         temperature=config.candidate_temperature,
     )
     changes: dict[str, dict[str, object]] = {
-        "dssr": {},
-        **{f"k{size}": {"score": f"S{size}"} for size in config.targets[:-1]},
-        "no-hint": {"no_hint": True},
+        MAIN: {},
+        **{f"k{size}": {"score": f"S{size}", "own": False} for size in config.targets[:-1]},
+        "no-hint": {"no_hint": True, "own": False},
         "outcome": {
             "score": "return",
             "points": config.outcome_points,

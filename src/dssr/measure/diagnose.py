@@ -1,12 +1,13 @@
 """Play and audit a grid of episodes, into a run that can be interrupted anywhere and continued."""
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 from dssr.agent.episode import Desk, Played, episode_key, play
+from dssr.agent.order import in_order
 from dssr.agent.store import save
 from dssr.config import MeasureConfig
 from dssr.errors import GameError, ModelError
@@ -17,11 +18,6 @@ from dssr.measure.study import Problem, Study
 from dssr.measure.tables import cell_rows, lag_mean_rows, relation, slope_rows
 from dssr.record.run import Run
 from dssr.types import Audit, Job, Lag
-
-T = TypeVar("T")
-
-AT_ONCE = 128
-"""Episodes under way together: enough to fill any batch, few enough to keep in memory."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +45,9 @@ async def diagnose(
             done(1)
         else:
             owed.append(job)
-    async for found in in_order((_work(job, desk, measure, lag) for job in owed), AT_ONCE):
+    async for found in in_order(partial(measured, job, desk, measure, lag) for job in owed):
         store(run, found)
         done(1)
-
-
-def _work(job: Job, desk: Desk, measure: MeasureConfig, lag: bool) -> Callable[[], Awaitable[Measured]]:
-    return lambda: measured(job, desk, measure, lag)
 
 
 async def measured(job: Job, desk: Desk, measure: MeasureConfig, lag: bool) -> Measured:
@@ -101,7 +93,7 @@ async def measure_lags(
             done(1)
         else:
             owed.append(played)
-    async for found in in_order((work(played) for played in owed), AT_ONCE):
+    async for found in in_order(work(played) for played in owed):
         run.extend("lags", [(f"{lag.episode}:{lag.step:04d}", lag) for lag in found])
         done(1)
 
@@ -132,19 +124,3 @@ def summary_of(run: Run) -> dict[str, Any]:
         "errors": sum(e.outcome == "error" for games in study.episodes.values() for e in games.values()),
         "problems": len(study.problems),
     }
-
-
-async def in_order(work: Iterable[Callable[[], Awaitable[T]]], limit: int) -> AsyncIterator[T]:
-    """Results in the order of the work, at most `limit` pieces under way."""
-    waiting: deque[asyncio.Future[T]] = deque()
-    try:
-        for one in work:
-            waiting.append(asyncio.ensure_future(one()))
-            if len(waiting) >= limit:
-                yield await waiting.popleft()
-        while waiting:
-            yield await waiting.popleft()
-    finally:
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)

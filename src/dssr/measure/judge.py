@@ -8,6 +8,7 @@ import numpy as np
 from dssr.agent.texts import RETENTION
 from dssr.errors import StatsError, UsageError
 from dssr.measure.binned import split_by_lag
+from dssr.measure.returns import Returns
 from dssr.measure.study import Study, name_of
 from dssr.measure.tables import game_values, groups
 from dssr.stats import gates
@@ -45,7 +46,7 @@ def checks_of(gate: str, case: Case) -> tuple[Check, ...]:
     """The checks of one gate on these runs."""
     if gate not in _GATES:
         known = ", ".join(_GATES)
-        raise UsageError(f"{gate!r} is not judged on such runs; there are {known}; G1c belongs to `dssr continuation`.")
+        raise UsageError(f"{gate!r} is not judged on runs; there are {known}.")
     return _GATES[gate](case)
 
 
@@ -68,6 +69,17 @@ def _g1b(case: Case) -> tuple[Check, ...]:
     both = [(f"{q} of {name_of(c)}", game_values(study, c, q)) for q in ("delta", "success") for c in audited]
     values = _pair(both)
     return gates.gap_predicts_failure(values[: len(audited)], values[len(audited) :], study.sampler)
+
+
+def _g1c(case: Case) -> tuple[Check, ...]:
+    study = case.study
+    if len(study.runs) != 1:
+        raise UsageError(f"This gate is judged on one continuation run, not on {len(study.runs)}.")
+    found, targets = Returns.read(study.runs[0]), study.config.writer.targets
+    if targets[0] != 1 or len(targets) == 1:
+        raise StatsError(f"{study.runs[0].path} has no one-target score to compare with: its targets are {targets}.")
+    long, one = found.scores[f"S{targets[-1]}"], found.scores[f"S{targets[0]}"]
+    return gates.score_is_informative(long, one, found.returns, found.games, study.config.gates, study.sampler)
 
 
 def _g2a(case: Case) -> tuple[Check, ...]:
@@ -169,6 +181,7 @@ def _pair(columns: Sequence[tuple[str, Mapping[str, float]]]) -> Array:
 _GATES: dict[str, Callable[[Case], tuple[Check, ...]]] = {
     "G1a": _g1a,
     "G1b": _g1b,
+    "G1c": _g1c,
     "G2a": _g2a,
     "G2b": _g2b,
     "G2c": _g2c,

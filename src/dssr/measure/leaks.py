@@ -11,13 +11,18 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+import msgspec
+
 from dssr.agent.episode import Played
 from dssr.agent.layout import CONTEXT_BEGIN
 from dssr.agent.oracle import FORM_WORDS, oracle_lines
 from dssr.agent.reference import is_reference
+from dssr.agent.store import stored
 from dssr.agent.worlds import Worlds
+from dssr.errors import LeakError
 from dssr.games.facts import ingredients
 from dssr.games.world import World
+from dssr.record.run import Run
 from dssr.types import Moment, Record, Step, StoredPrompt
 
 Secret = Literal["recipe", "plan", "fact", "oracle"]
@@ -62,6 +67,18 @@ def check_prompts(episodes: Iterable[Played], worlds: Worlds) -> LeakReport:
             leaks += found
             guesses += guessed
     return LeakReport(count, roles["writer"], roles["reader"], tuple(leaks), tuple(guesses))
+
+
+def refuse_leaks(run: Run, worlds: Worlds) -> None:
+    """Search a run's stored prompts; a run with a leak is marked failed and gets no summary."""
+    report = check_prompts(stored(run), worlds)
+    if report.leaks:
+        run.fail({"reason": "leak", "report": msgspec.to_builtins(report)})
+        first = report.leaks[0]
+        raise LeakError(
+            f"{run.path} is marked failed: {len(report.leaks)} leaks, the first a {first.kind} in a {first.role} "
+            f"prompt at step {first.step}; see `dssr check {run.path}`."
+        )
 
 
 class _Search:

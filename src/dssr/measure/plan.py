@@ -79,17 +79,17 @@ class Walk:
 def plan(ask: Ask, config: Config, desk: Desk) -> list[Load]:
     """The loads of a grid, by kind of work. Refuses a grid whose longest prompt the models cannot take."""
     low, high = ({work: Count() for work in WORK} for _ in range(2))
-    frame = _frame(desk, ask.budgets[0])
+    frame = frame_of(desk, ask.budgets[0])
     longest = max(ask.fillers)
     for game in ask.games:
-        walks = {filler: _walk(game, config, filler, desk) for filler in ask.fillers}
+        walks = {filler: walk_of(game, config, filler, desk) for filler in ask.fillers}
         _check_length(game, walks[longest], desk, frame)
         for cell in cells_of(ask, config):
             walk = walks[cell.filler]
             shared = config.protocol.kind in ("post", "post-brief") and cell.filler != longest
             for counts, actions in ((low, walk.plan), (high, config.protocol.max_actions)):
                 _cell(cell, walk, actions, shared, frame, ask.lag, config, counts)
-    return [_load(work, low[work], high[work]) for work in WORK if high[work].calls]
+    return [load_of(work, low[work], high[work]) for work in WORK if high[work].calls]
 
 
 def totals(loads: list[Load], rates: Rates) -> dict[str, float | None]:
@@ -131,7 +131,8 @@ def _cell(
         counts["lag reads"].add(chunks, chunks * (walk.choice + history))
 
 
-def _walk(game: str, config: Config, filler: int, desk: Desk) -> Walk:
+def walk_of(game: str, config: Config, filler: int, desk: Desk) -> Walk:
+    """Phase A of a game, walked once."""
     with desk.worlds.playing(game) as world:
         steps = phase_a(world, config.protocol.kind, filler)
         moment, index = steps[-1].node.moment, len(steps) - 1
@@ -166,7 +167,7 @@ def _tokens(text: str, desk: Desk) -> int:
     return len(desk.reader.tokenizer.encode(text))
 
 
-def _frame(desk: Desk, budget: int) -> int:
+def frame_of(desk: Desk, budget: int) -> int:
     """Tokens of a writer's prompt besides state and observation."""
     kit = Kit(budget, desk.reader.tokenizer, desk.writer, None, 0.0, 0)
     empty = Prompted(kit, desk.prompts.writer(ORACLE_STYLE, budget)).messages(View("", None, ""), "")
@@ -185,7 +186,8 @@ def _check_length(game: str, walk: Walk, desk: Desk, frame: int) -> None:
             )
 
 
-def _load(work: str, low: Count, high: Count) -> Load:
+def load_of(work: str, low: Count, high: Count) -> Load:
+    """Both counts of one kind of work, in one record."""
     return Load(
         work=work,
         calls=low.calls,

@@ -81,14 +81,14 @@ class Forward:
             view = View(goal=self.goal, last_action=logged.action, observation=logged.observation)
             return enforce(await self.memory.write(view, previous), self.budget, self.tokenizer).state
 
-        return await _once(self._states, (step, previous), write)
+        return await once(self._states, (step, previous), write)
 
     async def _logprob(self, step: int, context: str) -> float:
         async def read() -> float:
             self.reads += 1
             return -await self.reader.nll(self.goal, context, self.steps[step].observation, self._options(step))
 
-        return await _once(self._losses, (step, context), read)
+        return await once(self._losses, (step, context), read)
 
     def _options(self, step: int) -> Options:
         decision = self.steps[step].decision
@@ -96,7 +96,7 @@ class Forward:
         return decision.options
 
 
-async def _once(
+async def once(
     known: dict[tuple[int, str], "asyncio.Future[T]"], key: tuple[int, str], work: Callable[[], Awaitable[T]]
 ) -> T:
     """The result of `work` for this key, computed by whoever asks first and awaited by the rest."""

@@ -56,7 +56,7 @@ class Study:
         """As `load`, for a run that is about to be finished."""
         if not runs:
             raise StatsError("There is no run to read; give the directory of one.")
-        _same_device(runs)
+        same_device(runs)
         episodes: dict[Cell, dict[str, Episode]] = {}
         for run in runs:
             for episode in run.read("episodes", Episode):
@@ -146,7 +146,8 @@ def name_of(cell: Cell) -> str:
     return f"{cell.memory},{size} filler {cell.filler}{protocol}"
 
 
-def _same_device(runs: Sequence[Run]) -> None:
+def same_device(runs: Sequence[Run]) -> None:
+    """Refuse runs of different devices."""
     devices = {run.info.provenance.device: run for run in runs}
     if len(devices) > 1:
         (one, first), (other, second) = list(devices.items())[:2]

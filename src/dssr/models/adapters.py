@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dssr.errors import ModelError
+from dssr.seeds import digest_of
 
 WEIGHTS = "adapter_model.safetensors"
 SETTINGS = "adapter_config.json"
@@ -21,6 +22,24 @@ def file_digest(*files: Path) -> str:
             while chunk := stream.read(1 << 22):
                 digest.update(chunk)
     return digest.hexdigest()
+
+
+def weights_digest(folder: str, revision: str | None = None) -> str:
+    """Identity of base weights: a folder's, or a downloaded hub model's."""
+    path = Path(folder)
+    if not path.is_dir():
+        from transformers.utils import cached_file
+
+        path = Path(cached_file(folder, "config.json", revision=revision)).parent
+    return file_digest(path / "config.json", *sorted(path.glob("*.safetensors")))
+
+
+def adapter_digest(folder: Path) -> str:
+    """Identity of an adapter: its weights and settings, but neither where its base lay nor the order of its layers."""
+    settings = json.loads((folder / SETTINGS).read_text())
+    settings.pop("base_model_name_or_path", None)
+    plain = {name: sorted(value) if isinstance(value, list) else value for name, value in settings.items()}
+    return digest_of(plain, file_digest(folder / WEIGHTS))
 
 
 def stamp_adapter(folder: Path, weights: str) -> None:
@@ -82,7 +101,7 @@ class Adapters:
         self._peft.to(model.dtype)
         self._peft.eval()
         self._internal[name] = internal
-        self._digests[name] = file_digest(folder / SETTINGS, folder / WEIGHTS)
+        self._digests[name] = adapter_digest(folder)
 
 
 def check_adapter(folder: Path, name: str, model: Any, base: str, weights: str) -> None:
@@ -94,14 +113,25 @@ def check_adapter(folder: Path, name: str, model: Any, base: str, weights: str) 
     try:
         settings = json.loads((folder / SETTINGS).read_text())
         trained_on = str(settings.get("base_model_name_or_path"))
-        stamp = json.loads((folder / STAMP).read_text())["weights"] if (folder / STAMP).is_file() else weights
-    except (ValueError, KeyError, AttributeError) as error:
+    except (ValueError, AttributeError) as error:
         raise ModelError(f"adapter {name}: the settings in {folder} cannot be read: {error}") from error
     if settings.get("peft_type") != "LORA" or settings.get("modules_to_save"):
         raise ModelError(f"adapter {name} is not a plain LoRA adapter; dssr loads no other kind")
-    if stamp != weights or (_hub_name(trained_on) and _hub_name(base) and trained_on != base):
+    stranger = _hub_name(trained_on) and _hub_name(base) and trained_on != base
+    if stranger or not fits_base(folder, weights):
         raise ModelError(f"adapter {name} was trained on {trained_on}, not on the weights of {base}; use its own base")
     _check_shapes(folder, name, model, base, trained_on)
+
+
+def fits_base(folder: Path, weights: str) -> bool:
+    """Whether the adapter's stamp names these base weights; one without a stamp is given the benefit of the doubt."""
+    file = folder / STAMP
+    if not file.is_file():
+        return True
+    try:
+        return bool(json.loads(file.read_text())["weights"] == weights)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"the stamp {file} cannot be read ({error}); save the adapter again") from error
 
 
 def _hub_name(text: str) -> bool:

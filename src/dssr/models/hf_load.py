@@ -10,7 +10,7 @@ import transformers
 
 from dssr.config import ModelConfig
 from dssr.errors import ModelError
-from dssr.models.adapters import Adapters, file_digest
+from dssr.models.adapters import Adapters, weights_digest
 from dssr.models.hf import HFModel
 from dssr.models.kv import BLOCK
 from dssr.models.packed import ATTENTION, ROWS
@@ -26,7 +26,7 @@ def load_hf(config: ModelConfig, folder: str) -> HFModel:
     device = config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     causal = _read(folder, config, device)
     tokenizer = open_tokenizer(folder, config.path, config.revision)
-    weights = _weights_digest(folder, config.revision)
+    weights = weights_digest(folder, config.revision)
     adapters = Adapters(causal, config.path, weights, config.adapters)
     longest = int(causal.config.max_position_embeddings)
     model = HFModel(
@@ -93,13 +93,6 @@ def _settle(model: HFModel, causal: Any, config: ModelConfig, device: str) -> st
         f"{config.dtype} {kind} {level} threads={threads} block={BLOCK} rows={ROWS} invariant={invariant} "
         f"context={model.context_length} torch={torch.__version__} transformers={transformers.__version__}"
     )
-
-
-def _weights_digest(folder: str, revision: str | None) -> str:
-    path = Path(folder)
-    if not path.is_dir():
-        path = Path(transformers.utils.cached_file(folder, "config.json", revision=revision)).parent
-    return file_digest(path / "config.json", *sorted(path.glob("*.safetensors")))
 
 
 def _kv_bytes(device: str) -> int:

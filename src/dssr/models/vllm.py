@@ -17,7 +17,7 @@ from typing import Any
 
 from dssr.config import ModelConfig
 from dssr.errors import ModelError
-from dssr.models.adapters import SETTINGS, WEIGHTS, check_adapter, file_digest
+from dssr.models.adapters import SETTINGS, adapter_digest, check_adapter, file_digest
 from dssr.models.background import Background
 from dssr.models.base import Choose, Chosen, Generate, Generated, Message
 from dssr.models.labels import label_ids
@@ -221,7 +221,7 @@ def _read_adapters(config: ModelConfig, folder: Path, weights: str) -> dict[str,
         place = Path(config.adapters[name])
         check_adapter(place, name, skeleton, config.path, weights)
         rank = int(json.loads((place / SETTINGS).read_text())["r"])
-        adapters[name] = Adapter(name, number, str(place), rank, file_digest(place / SETTINGS, place / WEIGHTS))
+        adapters[name] = Adapter(name, number, str(place), rank, adapter_digest(place))
     return adapters
 
 

@@ -1,6 +1,6 @@
 """Figures as SVG and PNG files, the same picture every time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,11 @@ def draw_figures(study: Study, curves: Sequence[dict[str, Any]], folder: Path) -
         makers["kappa-by-lag"] = lambda: binned(rows, "measured lag ℓ, steps")
     if curves:
         makers["fact-survival"] = lambda: survival(curves)
+    return save_figures(makers, folder)
+
+
+def save_figures(makers: Mapping[str, Callable[[], Figure]], folder: Path) -> list[Path]:
+    """Draw each figure and write it in both forms."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     with matplotlib.rc_context(STYLE):
@@ -66,7 +71,7 @@ def decomposition(cells: Sequence[Row]) -> Figure:
     """Budget loss and regret stacked per cell, the gap as a mark with its interval."""
     budgets = _budgets([row for row in cells if row["kappa"] is not None])
     count = max(sum(_in_panel(row, b) and row["kappa"] is not None for row in cells) for b in budgets)
-    figure, panels = _panels(len(budgets), 0.19 * count + 1.1, sharex=True)
+    figure, panels = side_by_side(len(budgets), 0.19 * count + 1.1, sharex=True)
     for panel, budget in zip(panels, budgets, strict=True):
         rows = [row for row in cells if _in_panel(row, budget) and row["kappa"] is not None][::-1]
         beta, kappa, delta, low, high = (
@@ -84,7 +89,7 @@ def decomposition(cells: Sequence[Row]) -> Figure:
         panel.set_title(_panel_title(budget), loc="left")
         panel.set_xlabel("nats")
         panel.grid(axis="y", visible=False)
-    _legend(figure, panels)
+    legend(figure, panels)
     return figure
 
 
@@ -93,9 +98,9 @@ def by_filler(cells: Sequence[Row], quantity: str) -> Figure:
     scale = 100 if quantity == "success" else 1
     known = [row for row in cells if row[quantity] is not None]
     budgets = _budgets(known)
-    figure, panels = _panels(len(budgets), 3.1, sharey=True)
+    figure, panels = side_by_side(len(budgets), 3.1, sharey=True)
     for panel, budget in zip(panels, budgets, strict=True):
-        for memory, color, marker in _looks(cells):
+        for memory, color, marker in looks(cells):
             rows = sorted(
                 (r for r in known if r["memory"] == memory and _in_panel(r, budget)), key=lambda r: r["filler"]
             )
@@ -104,7 +109,7 @@ def by_filler(cells: Sequence[Row], quantity: str) -> Figure:
         panel.set_xlabel("filler steps F′")
         panel.set_title(_panel_title(budget), loc="left")
     panels[0].set_ylabel("games won, %" if quantity == "success" else "κ, nats")
-    _legend(figure, panels)
+    legend(figure, panels)
     return figure
 
 
@@ -113,9 +118,9 @@ def binned(rows: Sequence[Row], name: str) -> Figure:
     bins = list(dict.fromkeys(row["bin"] for row in rows))
     known = [row for row in rows if row["kappa"] is not None]
     budgets = _budgets(known)
-    figure, panels = _panels(len(budgets), 3.1, sharey=True)
+    figure, panels = side_by_side(len(budgets), 3.1, sharey=True)
     for panel, budget in zip(panels, budgets, strict=True):
-        for memory, color, marker in _looks(rows):
+        for memory, color, marker in looks(rows):
             mine = [row for row in known if row["memory"] == memory and _in_panel(row, budget)]
             lines = [[row[f"kappa{end}"] for row in mine] for end in ("", "_low", "_high")]
             _line(panel, [bins.index(row["bin"]) for row in mine], lines, memory, color, marker)
@@ -123,44 +128,45 @@ def binned(rows: Sequence[Row], name: str) -> Figure:
         panel.set_xlabel(name)
         panel.set_title(_panel_title(budget), loc="left")
     panels[0].set_ylabel("κ, nats")
-    _legend(figure, panels)
+    legend(figure, panels)
     return figure
 
 
 def association(cells: Sequence[Row]) -> Figure:
     """Success against the gap, one mark per cell."""
-    figure, (panel,) = _panels(1, 3.4)
-    for memory, color, marker in _looks(cells):
+    figure, (panel,) = side_by_side(1, 3.4)
+    for memory, color, marker in looks(cells):
         rows = [row for row in cells if row["memory"] == memory and row["delta"] is not None]
         if rows:
             wins = [100 * row["success"] for row in rows]
             panel.plot([row["delta"] for row in rows], wins, marker, color=color, label=memory, alpha=0.8)
     panel.set_xlabel("sufficiency gap δ, nats")
     panel.set_ylabel("games won, %")
-    _legend(figure, [panel])
+    legend(figure, [panel])
     return figure
 
 
 def survival(curves: Sequence[Row]) -> Figure:
     """Share of the recipe that the state holds until the task begins."""
     budgets = _budgets(curves)
-    figure, panels = _panels(len(budgets), 3.1, sharey=True)
+    figure, panels = side_by_side(len(budgets), 3.1, sharey=True)
     for panel, budget in zip(panels, budgets, strict=True):
-        for memory, color, _ in _looks(curves):
+        for memory, color, _ in looks(curves):
             for row in curves:
                 if row["memory"] == memory and _in_panel(row, budget):
                     panel.plot([100 * share for share in row["share"]], color=color, label=memory)
         panel.set_xlabel("rewrites since the recipe was shown")
         panel.set_title(_panel_title(budget), loc="left")
     panels[0].set_ylabel("directives in the state, %")
-    _legend(figure, panels)
+    legend(figure, panels)
     return figure
 
 
 # ---------------------------------------------------------------- parts
 
 
-def _panels(count: int, height: float, sharex: bool = False, sharey: bool = False) -> tuple[Figure, list[Axes]]:
+def side_by_side(count: int, height: float, sharex: bool = False, sharey: bool = False) -> tuple[Figure, list[Axes]]:
+    """A figure with panels side by side."""
     figure = Figure(figsize=(max(4.6, 3.4 * count), height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure, list(figure.subplots(1, count, squeeze=False, sharex=sharex, sharey=sharey)[0])
@@ -189,12 +195,14 @@ def _panel_title(budget: int | None) -> str:
     return "no budget" if budget is None else f"B = {budget}"
 
 
-def _looks(rows: Sequence[Row]) -> list[tuple[str, str, str]]:
-    names = list(dict.fromkeys(row["memory"] for row in rows))
+def looks(rows: Sequence[Row], name: str = "memory") -> list[tuple[str, str, str]]:
+    """Every name in the rows with its colour and mark."""
+    names = list(dict.fromkeys(row[name] for row in rows))
     return [(name, COLORS[n % len(COLORS)], MARKERS[n % len(MARKERS)]) for n, name in enumerate(names)]
 
 
-def _legend(figure: Figure, panels: Sequence[Axes]) -> None:
+def legend(figure: Figure, panels: Sequence[Axes]) -> None:
+    """One legend for all panels, beside them."""
     found: dict[str, Any] = {}
     for panel in panels:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):

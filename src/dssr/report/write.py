@@ -48,6 +48,10 @@ def make_report(
         raise UsageError(f"{out} is a file; give a folder with --out.")
     out.mkdir(parents=True, exist_ok=True)
     files = _write_tables(tables, absent, out, forms)
+    if trained and "figures" in forms:
+        from dssr.report.training_figures import draw_training
+
+        files += draw_training(tables, out / "figures")
     answers: list[Answer] = []
     if study is not None:
         found, answers = _write_pictures(study, out, forms, against_paper)

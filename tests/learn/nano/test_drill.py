@@ -1,6 +1,7 @@
 import random
 
-from dssr.learn.nano.drill import drill, make_kitchen, marks_of
+from dssr.learn.nano.drill import directives, drill, make_kitchen, marks_of
+from dssr.learn.nano.looks import thing_of
 
 
 def test_following_the_plan_makes_the_meal() -> None:
@@ -26,7 +27,24 @@ def test_right_command_is_offered_once() -> None:
 def test_marks_follow_the_recipe() -> None:
     """Catches marks that ignore the appliance: they would teach that any cooking will do."""
     (question,) = drill(random.Random(4), 1)
+    asked = directives(question.context, map(thing_of, question.commands))
     cooking = next(command for command in question.plan if command.startswith("cook"))
     other = cooking.replace("stove", "?").replace("oven", "stove").replace("?", "oven")
-    assert marks_of(cooking, question) == (1.0, 1.0, 1.0)
-    assert marks_of(other, question) == (0.0, 1.0, 0.0)
+    right, wrong = marks_of(cooking, asked, True), marks_of(other, asked, False)
+    assert right[:3] == (1.0, 1.0, 1.0)
+    assert wrong[:3] == (0.0, 1.0, 0.0)
+    assert right[3:] == wrong[3:]
+    assert sum(right[3:6]) == 1.0
+    assert sum(right[6:]) == 2.0
+
+
+def test_directives_are_read_from_every_kind_of_context() -> None:
+    """Catches a reply of the game taken for a directive, a name that begins another one, and lines of facts."""
+    foods = ("red", "red potato", "salt")
+    state = "Recipe: fry the red potato, dice the salt. You slice the red potato."
+    assert directives(state, foods) == [("fry", "red potato"), ("dice", "salt")]
+    assert directives("recipe: fry the red [certain]\nsalt: on counter, kitchen; slice, roast", foods) == [
+        ("fry", "red"),
+        ("slice", "salt"),
+        ("roast", "salt"),
+    ]

@@ -16,13 +16,13 @@ from dssr.learn.nano.tasks import Asked, Scribe, ask, shown, tree_of
 from dssr.learn.nano.tree import lay_out
 
 GOAL = "You are hungry!"
-SHAPE = Shape(width=64, depth=3, heads=4, inner=64)
+SHAPE = Shape(width=80, depth=5, heads=5, inner=64)
 
 
 @pytest.fixture
 def network(scribe: Scribe) -> Network:
     torch.manual_seed(0)
-    return Network(SHAPE, scribe.tokenizer.get_vocab_size(), probed_layers(SHAPE))
+    return Network(SHAPE, scribe.tokens, probed_layers(SHAPE))
 
 
 def some_questions(scribe: Scribe, seed: int, count: int = 4) -> list[Asked]:
@@ -67,7 +67,7 @@ def test_training_learns_and_goes_on_where_it_stopped(network: Network, scribe: 
     for _ in range(12):
         step(network, optimizer)
     save(tmp_path, network, optimizer, Progress(step=13))
-    twin = Network(SHAPE, scribe.tokenizer.get_vocab_size(), probed_layers(SHAPE))
+    twin = Network(SHAPE, scribe.tokens, probed_layers(SHAPE))
     other = Optimizer(twin, 0.01)
     assert load(tmp_path, twin, other).step == 13
     again = [step(twin, other) for _ in range(3)]

@@ -58,7 +58,9 @@ def sample_texts(transcripts: Path, seed: int, each: int = 400) -> list[str]:
             texts += written.states
             view = View(named.goal, named.steps[-1].action, named.steps[-1].observation)
             texts.append(writer_messages("", view, written.states[-1])[1].content)
-    return texts + _instructions(prompts, len(texts))
+    # Words of names become tokens both at the start of a line and inside it.
+    lists = ["\n".join(WORDS), " ".join(("", *WORDS))] * (len(texts) // 8)
+    return texts + lists + _instructions(prompts, len(texts))
 
 
 def _instructions(prompts: Prompts, many: int) -> list[str]:
@@ -94,6 +96,6 @@ def build(
 
 def restore(plan: Plan) -> tuple[Network, Progress]:
     """The network of the last checkpoint."""
-    vocabulary = scribe_of(plan.recipe.tokenizer).tokenizer.get_vocab_size()
-    network = Network(plan.shape, vocabulary, probed_layers(plan.shape))
+    scribe = scribe_of(plan.recipe.tokenizer)
+    network = Network(plan.shape, scribe.tokens, probed_layers(plan.shape))
     return network, load(plan.folder, network, None)

@@ -5,17 +5,22 @@ without TextWorld. Navigation and everything else comes from real transcripts.
 """
 
 import random
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from dssr.learn.nano.looks import thing_of
 from dssr.learn.nano.names import FAMILIAR, WORDS, invented
 
 COOKS = {"fry": ("stove", "fried"), "roast": ("oven", "roasted"), "grill": ("BBQ", "grilled")}
 CUTS = {"slice": "sliced", "dice": "diced", "chop": "chopped"}
+VERBS = (*CUTS, *COOKS)
 RECIPE = (
     'You open the copy of "Cooking: A Modern Approach (3rd Ed.)" and start reading:\n\nRecipe #1\n---------\n'
     "Gather all following ingredients and follow the directions to prepare this tasty meal.\n\n"
     "Ingredients:\n{ingredients}\n\nDirections:\n{directions}"
 )
+INGREDIENTS = 3
 SCORED = "\n\n\n\nYour score has just gone up by one point."
 
 
@@ -129,8 +134,6 @@ class Question:
     commands: tuple[str, ...]
     plan: tuple[str, ...]
     """Optimal commands from here; the first is the right one."""
-    recipe: str = ""
-    """As the cookbook shows it, where the context is sure to hold all of it."""
 
 
 def look_ups(rng: random.Random, plain: bool) -> tuple[str, list[tuple[str, str]]]:
@@ -145,20 +148,32 @@ def look_ups(rng: random.Random, plain: bool) -> tuple[str, list[tuple[str, str]
     return recipe, pairs
 
 
-def marks_of(command: str, question: Question) -> tuple[float, ...]:
-    """What is true of an option: part of the plan; about an ingredient; something the recipe asks for, done or not."""
-    planned = float(command in question.plan)
-    if not question.recipe:
-        return (planned,)
-    asked = [line.strip() for line in question.recipe.split("Directions:\n")[1].splitlines()]
-    verbs = [line.split(" the ", 1) for line in asked if " the " in line]
-    fitting = {"take knife", *(f"take {food}" for _, food in verbs)}
-    for verb, food in verbs:
-        fitting.add(f"cook {food} with {COOKS[verb][0]}" if verb in COOKS else f"{verb} {food} with knife")
-    thing = command.split(" ", 1)[-1].split(" with ")[0].split(" from ")[0]
-    about = any(thing == food for _, food in verbs)
-    fits = command in fitting or command.split(" from ")[0] in fitting
-    return (planned, float(about), float(fits))
+def directives(text: str, foods: Iterable[str]) -> list[tuple[str, str]]:
+    """(verb, food) of every directive that a context holds, in its order: of a recipe, of a written state, or of lines
+    of facts."""
+    found: list[tuple[int, str, str]] = []
+    for food in foods:
+        name = re.escape(food)
+        found += [
+            (match.start(), match[1], food)
+            for match in re.finditer(rf"(?<!You )\b({'|'.join(VERBS)}) the {name}(?! [^\[])\b", text)
+        ]
+        for line in re.finditer(rf"(?m)^{name}: [^;\n]*; (.*)$", text):
+            found += [(line.start(), verb, food) for verb in line[1].split(", ") if verb in VERBS]
+    return [(verb, food) for _, verb, food in sorted(found, key=lambda one: one[0])]
+
+
+def marks_of(command: str, asked: Sequence[tuple[str, str]], planned: bool) -> tuple[float, ...]:
+    """What is true of an option, given what the context still asks for: part of the plan; about an ingredient; asked
+    for; about the first, the second, the third ingredient; and each verb that its food is to undergo."""
+    thing, short = thing_of(command), command.split(" from ")[0]
+    foods = list(dict.fromkeys(food for _, food in asked))
+    fits = short == "take knife" or (thing in foods and command.startswith("take"))
+    for verb, food in asked:
+        fits |= command == (f"cook {food} with {COOKS[verb][0]}" if verb in COOKS else f"{verb} {food} with knife")
+    order = [float(foods.index(thing) == place) if thing in foods else 0.0 for place in range(INGREDIENTS)]
+    undergoes = [float((verb, thing) in asked) for verb in VERBS]
+    return (float(planned), float(thing in foods), float(fits), *order, *undergoes)
 
 
 def some_names(rng: random.Random, plain: bool) -> list[str]:
@@ -193,7 +208,7 @@ def drill(rng: random.Random, questions: int, plain: bool = False, slip: float =
     while True:
         plan = kitchen.plan()
         commands = list(dict.fromkeys([plan[0], *kitchen.options(rng)]))
-        asked.append(Question(recipe, f"{seen}\n\n{kitchen.inventory()}", tuple(commands), tuple(plan), recipe))
+        asked.append(Question(recipe, f"{seen}\n\n{kitchen.inventory()}", tuple(commands), tuple(plan)))
         if plan == ["eat meal"]:
             return rng.sample(asked, min(questions, len(asked)))
         spare = [food for food in kitchen.foods if food.name not in kitchen.carried]

@@ -1,5 +1,6 @@
 """The Qwen3 network in the few lines that training over trees needs; parameter names are those of transformers."""
 
+from bisect import bisect_right
 from typing import NamedTuple
 
 import torch
@@ -7,16 +8,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import Qwen3Config
 
+from dssr.learn.nano.looks import HEADS
+from dssr.learn.nano.start import SHARP, Tokens, start
 from dssr.learn.nano.tree import Choice, Row, attend, masks
 
-SHARP = 1.5
-"""First gain of the query and key norms: attention singles out one token among hundreds from the start."""
+LETTER = 0.3
+"""Weight of naming the letter of each option line."""
+MARKED = 12
+"""How many marks an option has: see `drill.marks_of`."""
+PROBED = 1 + MARKED + 52
+"""What a probe tells of an option: how right it is, its marks, its letter."""
 MARKS = 4.0
 """Weight of the marks of options, relative to which option is right."""
-LOUD = 0.1
-"""First size of the embeddings' coordinates."""
-CONSTANT = 0.3
-"""First coordinate of every embedding."""
+THETA = 1e6
+"""Base of the rotary positions, as in Qwen3: most coordinates turn slowly, so names far apart still compare."""
 
 
 class Shape(NamedTuple):
@@ -39,7 +44,7 @@ def config_of(shape: Shape, vocabulary: int, end: int, pad: int, context_length:
         head_dim=shape.width // shape.heads,
         intermediate_size=shape.inner,
         max_position_embeddings=context_length,
-        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+        rope_parameters={"rope_type": "default", "rope_theta": THETA},
         tie_word_embeddings=True,
         rms_norm_eps=1e-6,
         eos_token_id=end,
@@ -69,6 +74,8 @@ class Attention(nn.Module):
         self.o_proj = nn.Linear(shape.width, shape.width, bias=False)
         self.q_norm = Norm(shape.width // shape.heads)
         self.k_norm = Norm(shape.width // shape.heads)
+        self.asked: tuple[Tensor, Tensor]
+        """Queries and keys of the last call, by head."""
 
     def forward(self, states: Tensor, turned: tuple[Tensor, Tensor], row: Row, mask: list[Tensor | None]) -> Tensor:
         def split(projected: Tensor) -> Tensor:
@@ -76,6 +83,7 @@ class Attention(nn.Module):
 
         query = turn(self.q_norm(split(self.q_proj(states))), *turned)
         key = turn(self.k_norm(split(self.k_proj(states))), *turned)
+        self.asked = query, key
         mixed = attend(query, key, split(self.v_proj(states)), row.spans, mask)
         out: Tensor = self.o_proj(mixed.transpose(0, 1).reshape(len(row.ids), -1))
         return out
@@ -114,21 +122,18 @@ class Body(nn.Module):
         self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.depth))
         self.norm = Norm(shape.width)
 
+    def parts(self) -> list[Layer]:
+        return [layer for layer in self.layers if isinstance(layer, Layer)]
+
 
 class Network(nn.Module):
     """`model.*` is exported; `probes` exist in training only."""
 
-    def __init__(self, shape: Shape, vocabulary: int, probed: tuple[int, ...] = ()) -> None:
+    def __init__(self, shape: Shape, tokens: Tokens, probed: tuple[int, ...] = ()) -> None:
         super().__init__()
         self.shape, self.probed = shape, probed
-        self.model = Body(shape, vocabulary)
-        self.probes = nn.ModuleList(nn.Linear(shape.width, 4) for _ in probed)
-        self.start()
-
-    def start(self) -> None:
-        """First weights. Embeddings outweigh the first layers' noise, so names are told apart; one head of the first
-        two layers looks one token back, one head of the next looks for the same token, one for what followed it:
-        what copying is made of."""
+        self.model = Body(shape, tokens.size)
+        self.probes = nn.ModuleList(nn.Linear(shape.width, PROBED) for _ in probed)
         for name, weight in self.named_parameters():
             if name.endswith(("q_norm.weight", "k_norm.weight")):
                 nn.init.constant_(weight, SHARP)
@@ -136,16 +141,22 @@ class Network(nn.Module):
                 nn.init.normal_(weight, std=0.02 / (2 * self.shape.depth) ** 0.5)
             elif weight.dim() == 2:
                 nn.init.normal_(weight, std=0.02)
-        with torch.no_grad():
-            self.model.embed_tokens.weight.normal_(std=LOUD)
-            self.model.embed_tokens.weight[:, 0] = CONSTANT
-            for number, layer in enumerate(self.model.layers):
-                assert isinstance(layer, Layer)
-                if number < 2:
-                    look_back(layer.self_attn, self.shape.width // self.shape.heads)
-                if 0 < number < 4:
-                    look_alike(layer.self_attn, self.shape.width // self.shape.heads)
-                    look_after(layer.self_attn, first_of(self.model), self.shape.width // self.shape.heads)
+        parts = [part.self_attn for part in self.model.parts()]
+        start(parts, self.model.embed_tokens.weight, tokens, shape.width // shape.heads, THETA)
+
+    def looks(self, row: Row) -> dict[str, Tensor]:
+        """After a call: the mean look loss of each kind the row has."""
+        kinds = {kind for kind, _ in row.looks}
+        found: dict[str, Tensor] = {}
+        for kind, heads in HEADS.items():
+            if kind not in kinds:
+                continue
+            losses = []
+            for number, head in heads:
+                query, key = self.model.parts()[number].self_attn.asked
+                losses.append(look_losses(row, kind, query[head], key[head]).mean())
+            found[kind] = torch.stack(losses).mean()
+        return found
 
     def forward(self, row: Row) -> tuple[Tensor, list[Tensor]]:
         """Logits at the row's sources, and the probes' view of the states at the option ends."""
@@ -164,61 +175,9 @@ class Network(nn.Module):
         return heard @ self.model.embed_tokens.weight.T, probed
 
 
-@torch.no_grad()
-def look_back(part: Attention, width: int) -> None:
-    """Makes the first head attend to the token before: it asks with the constant part of every embedding, and the
-    rotary positions do the rest."""
-    fast = torch.zeros(width)
-    fast[: width // 8] = 1.0
-    cos, sin = turns(torch.tensor([1.0]), width)
-    part.q_proj.weight[:width, 0] = turn(fast, cos[0], -sin[0])
-    part.k_proj.weight[:width, 0] = fast
-    pass_on(part, slice(0, width))
-
-
-@torch.no_grad()
-def look_alike(part: Attention, width: int) -> None:
-    """Makes the second head attend to tokens like this one: keys equal queries, and only the slowly turning
-    coordinates are used, so that distance does not matter."""
-    own = slice(width, 2 * width)
-    query = torch.randn_like(part.q_proj.weight[own]) / part.q_proj.weight.shape[1] ** 0.5
-    slow = torch.arange(width) % (width // 2) >= width // 5
-    query = query * slow[:, None]
-    query[:, 0] = 0.0
-    part.q_proj.weight[own] = query
-    part.k_proj.weight[own] = query
-    pass_on(part, own)
-
-
-@torch.no_grad()
-def look_after(part: Attention, back: Attention, width: int) -> None:
-    """Makes the third head attend to what followed earlier tokens like this one: its keys read what the look-back
-    head of the first layer wrote about the token before, its queries say the same of the token itself."""
-    own = slice(2 * width, 3 * width)
-    written = back.o_proj.weight[:, :width]
-    slow = (torch.arange(width) % (width // 2) >= width // 5)[:, None]
-    key = written.T * slow
-    query = (key @ written @ back.v_proj.weight[:width]) * slow
-    part.q_proj.weight[own] = query / query.norm() * width**0.5
-    part.k_proj.weight[own] = key / key.norm() * width**0.5
-    pass_on(part, own)
-
-
-def first_of(body: Body) -> Attention:
-    layer = body.layers[0]
-    assert isinstance(layer, Layer)
-    return layer.self_attn
-
-
-def pass_on(part: Attention, own: slice) -> None:
-    """Makes a head write what it finds as loudly as an embedding speaks, so that later layers hear it at once."""
-    part.v_proj.weight[own].normal_(std=part.v_proj.weight.shape[1] ** -0.5)
-    part.o_proj.weight[:, own].normal_(std=LOUD * (own.stop - own.start) ** -0.5)
-
-
 def turns(positions: Tensor, width: int) -> tuple[Tensor, Tensor]:
     """Cosines and sines of the rotary positions."""
-    rates = 10_000.0 ** -(torch.arange(0, width, 2) / width)
+    rates = THETA ** -(torch.arange(0, width, 2) / width)
     angles = positions[:, None] * rates
     both = torch.cat([angles, angles], 1)
     return both.cos(), both.sin()
@@ -227,6 +186,25 @@ def turns(positions: Tensor, width: int) -> tuple[Tensor, Tensor]:
 def turn(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     half = states.shape[-1] // 2
     return states * cos + torch.cat([-states[..., half:], states[..., :half]], -1) * sin
+
+
+def look_losses(row: Row, kind: str, query: Tensor, key: Tensor) -> Tensor:
+    """How far the attention of one head is from where it should go, per look."""
+    looks = [(source, targets) for (each, source), targets in row.looks.items() if each == kind]
+    sources = torch.tensor([source for source, _ in looks])
+    starts = [first for first, _, _, _ in row.spans]
+    spans = torch.tensor([row.spans[bisect_right(starts, source) - 1] for source, _ in looks])
+    scores = query[sources] @ key.T / key.shape[-1] ** 0.5
+    place = torch.arange(len(row.ids))
+    own = (place >= spans[:, :1]) & (place <= sources[:, None])
+    trunk = (place >= spans[:, 2:3]) & (place < spans[:, 3:])
+    wanted = torch.zeros_like(own)
+    for number, (_, targets) in enumerate(looks):
+        wanted[number, list(targets)] = True
+    nothing = float("-inf")
+    seen = scores.masked_fill(~(own | trunk), nothing).logsumexp(1)
+    missed: Tensor = seen - scores.masked_fill(~wanted, nothing).logsumexp(1)
+    return missed
 
 
 def answer_losses(logits: Tensor, row: Row) -> tuple[Tensor, Tensor]:
@@ -247,6 +225,7 @@ def probe_loss(probed: list[Tensor], choices: list[Choice]) -> Tensor:
             place += count
             total = total + functional.cross_entropy(mine[:, 0][None], torch.tensor([choice.right]))
             marks = torch.tensor(choice.marks)
-            given = mine[:, 1 : 1 + marks.shape[1]]
+            given = mine[:, 1 : 1 + MARKED]
             total = total + MARKS * functional.binary_cross_entropy_with_logits(given, marks)
+            total = total + LETTER * functional.cross_entropy(mine[:, 1 + MARKED :], torch.tensor(choice.letters))
     return total / max(1, len(choices) * len(probed))

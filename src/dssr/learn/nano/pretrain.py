@@ -20,6 +20,8 @@ from dssr.learn.nano.tree import Row
 STEPS = "progress.json"
 WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer.safetensors"
+LOOK = 0.2
+"""Weight of looking where the answer is to be found."""
 DECAY = 0.6
 """Last part of the training time, over which the rate falls to zero."""
 
@@ -97,9 +99,12 @@ def losses(network: Network, row: Row) -> tuple[Tensor, dict[str, float]]:
     if row.answers:
         answer = each[answers].mean()
         probe = probe_loss(probed, row.choices)
-        total = total + answer + 0.5 * probe
+        looks = network.looks(row)
+        look = torch.stack(list(looks.values())).sum()
+        total = total + answer + 0.5 * probe + LOOK * look
         hits = (logits[answers].argmax(-1) == torch.tensor(row.targets)[answers]).float().mean()
         report |= {"answer": answer.item(), "probe": probe.item(), "right": hits.item()}
+        report |= {kind: one.item() for kind, one in looks.items()}
     if bool((~answers).any()):
         other = (each * weights)[~answers].sum() / weights[~answers].sum()
         total = total + weights[~answers].mean() * other
@@ -116,8 +121,8 @@ def rate_factor(progress: Progress, plan: Plan) -> float:
 def train(plan: Plan, report: Callable[[Progress, dict[str, float]], None]) -> Progress:
     """Trains until the time is used up; goes on from the last checkpoint if there is one."""
     torch.manual_seed(plan.recipe.seed)
-    vocabulary = scribe_of(plan.recipe.tokenizer).tokenizer.get_vocab_size()
-    network = Network(plan.shape, vocabulary, probed=probed_layers(plan.shape))
+    scribe = scribe_of(plan.recipe.tokenizer)
+    network = Network(plan.shape, scribe.tokens, probed_layers(plan.shape))
     optimizer = Optimizer(network, plan.rate)
     progress = load(plan.folder, network, optimizer)
     dials = Dials()

@@ -5,7 +5,7 @@ All prompts are made by the agent's own layout and prompt files, so the model me
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -15,8 +15,10 @@ from dssr.agent.layout import reader_messages, writer_messages
 from dssr.agent.texts import Prompts
 from dssr.games.history import render_history
 from dssr.learn.nano.corpus import Seen, Transcript
-from dssr.learn.nano.drill import Question, marks_of
+from dssr.learn.nano.drill import COOKS, CUTS, Question, directives, marks_of
+from dssr.learn.nano.looks import Look, Name, Words, looks_of, thing_of
 from dssr.learn.nano.names import Rename, renamer
+from dssr.learn.nano.start import Tokens
 from dssr.learn.nano.tree import Branch, Choice, Tree
 from dssr.models.base import Message
 from dssr.models.scripted.formats import FORMATS, Format
@@ -24,6 +26,8 @@ from dssr.models.scripted.writer import rewrite
 from dssr.types import LABELS, View
 
 NEWLINE = "\n"
+SPACE = "Ġ"
+"""How the tokenizer writes a space."""
 SPARSE = 5
 """One in so many echoes is learned: predicting a token costs as much as a layer."""
 CONTEXT_END = "\n</CONTEXT>"
@@ -35,6 +39,7 @@ class Scribe:
 
     tokenizer: Tokenizer
     prompts: Prompts
+    names: dict[str, Name] = field(default_factory=dict)
 
     @cached_property
     def end(self) -> int:
@@ -50,6 +55,36 @@ class Scribe:
         found = [self.encode(label) for label in LABELS]
         assert all(len(ids) == 1 for ids in found)
         return tuple(ids[0] for ids in found)
+
+    @cached_property
+    def words(self) -> Words:
+        verbs = (*CUTS, *COOKS)
+        texts = self.tokenizer.decode_batch([[token] for token in range(self.tokenizer.get_vocab_size())])
+        asking = tuple(f"{verb} the" for verb in verbs)
+        (the,), (colon,) = self.encode(" the"), self.encode(":")
+        return Words(
+            asking=frozenset(at for at, text in enumerate(texts) if text.endswith(asking) and "You" not in text),
+            verbs=frozenset(at for at, text in enumerate(texts) if text.strip() in verbs),
+            the=the,
+            colon=colon,
+            newline=self.newline,
+        )
+
+    @cached_property
+    def twins(self) -> tuple[tuple[int, int], ...]:
+        """Tokens that are the same word with and without a space before it."""
+        vocabulary = self.tokenizer.get_vocab()
+        pairs = ((token, vocabulary.get(text[1:])) for text, token in vocabulary.items() if text[:1] == SPACE)
+        return tuple(sorted((spaced, bare) for spaced, bare in pairs if bare is not None))
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        return Tokens(self.tokenizer.get_vocab_size(), self.labels, self.twins)
+
+    def name(self, text: str) -> Name:
+        if text not in self.names:
+            self.names[text] = Name(tuple(self.encode(f" {text}")), tuple(self.encode(text)))
+        return self.names[text]
 
     def encode(self, text: str) -> list[int]:
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
@@ -78,6 +113,8 @@ class Asked:
     ends: tuple[int, ...]
     right: int
     marks: tuple[tuple[float, ...], ...]
+    letters: tuple[int, ...]
+    looks: tuple[Look, ...]
 
 
 def shown(question: Question, most: int, rng: random.Random) -> tuple[str, ...]:
@@ -99,22 +136,35 @@ def ask(scribe: Scribe, goal: str, question: Question, commands: Sequence[str]) 
     lines = [place for place, token in enumerate(ids) if token == scribe.newline]
     # The option lines and the blank line after them close the prompt; nothing else in it is a bare line break there.
     ends = lines[-len(commands) - 1 : -1]
+    first = max(place for place in range(ends[0]) if ids[place] == scribe.labels[0])
     right = commands.index(question.plan[0])
-    marks = tuple(marks_of(command, question) for command in commands)
-    return Asked((*ids, scribe.labels[right]), context, tuple(ends), right, marks)
+    answered = (*ids, scribe.labels[right])
+    names = [scribe.name(thing_of(command)) for command in commands]
+    held = directives(question.context, dict.fromkeys(map(thing_of, commands)))
+    opened = (first, *(end + 1 for end in ends[:-1]))
+    return Asked(
+        answered,
+        context,
+        tuple(ends),
+        right,
+        tuple(marks_of(command, held, command in question.plan) for command in commands),
+        tuple(range(len(commands))),
+        tuple(looks_of(answered, names, opened, ends, right, context, scribe.words)),
+    )
 
 
 def relabelled(asked: Asked, scribe: Scribe, rng: random.Random) -> Asked:
     """The question with other letters, still in alphabetical order: with few options shown, the later letters of the
     alphabet would not be learned."""
     count = len(asked.ends)
-    letters = [scribe.labels[place] for place in sorted(rng.sample(range(len(scribe.labels)), count))]
+    places = sorted(rng.sample(range(len(scribe.labels)), count))
+    letters = [scribe.labels[place] for place in places]
     ids = list(asked.ids)
     first = max(place for place in range(asked.ends[0]) if ids[place] == scribe.labels[0])
     for place, letter in zip((first, *(end + 1 for end in asked.ends[:-1])), letters, strict=True):
         ids[place] = letter
     ids[-1] = letters[asked.right]
-    return replace(asked, ids=tuple(ids))
+    return replace(asked, ids=tuple(ids), letters=tuple(places))
 
 
 def tree_of(asked: Sequence[Asked], echo: float = 0.0, shared: bool = False) -> Tree:
@@ -126,7 +176,7 @@ def tree_of(asked: Sequence[Asked], echo: float = 0.0, shared: bool = False) -> 
         start = _agreed(trunk, one.ids)
         tail = one.ids[start:]
         said = [(place - start, echo) for place in echoes(one.ids[:-1]) if place >= start] if echo else []
-        choice = Choice(tuple(end - start for end in one.ends), one.right, one.marks)
+        choice = Choice(tuple(end - start for end in one.ends), one.right, one.marks, one.letters, one.looks)
         branches.append(Branch(start, tail, (*said, (len(tail) - 1, 1.0)), choice))
     learn = tuple((place, echo) for place in echoes(trunk)) if echo else ()
     return Tree(trunk, tuple(branches), learn)
@@ -214,9 +264,8 @@ def decisions(transcript: Transcript) -> list[int]:
 def full_question(transcript: Transcript, index: int) -> Question:
     """The question at a step with the whole history before it."""
     step = transcript.steps[index]
-    recipe = next((one.observation for one in transcript.steps if "Directions:" in one.observation), "")
     context = render_history(transcript.steps[:index], step.action)
-    return Question(context, step.observation, step.commands, step.plan, recipe)
+    return Question(context, step.observation, step.commands, step.plan)
 
 
 def state_question(transcript: Transcript, index: int, state: str) -> Question:

@@ -113,7 +113,7 @@ def _join(row: list[str | None], pair: tuple[str, str], joined: str) -> list[str
 
 
 def train(
-    texts: Iterable[str], apart: Iterable[str] = (), word_size: int = 2200, size: int = 4096, least: int = 12
+    texts: Iterable[str], apart: Iterable[str] = (), word_size: int = 2600, size: int = 4608, least: int = 12
 ) -> Tokenizer:
     """The tokenizer for `texts`. The words of names, `apart`, are never joined with others: they must stay copyable."""
     texts = list(texts)

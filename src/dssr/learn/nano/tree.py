@@ -5,11 +5,13 @@ where it grows, and itself. Many trees lie in one row; nothing sees across trees
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from dssr.learn.nano.looks import Look
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,10 @@ class Choice:
     right: int
     marks: tuple[tuple[float, ...], ...] = ()
     """What is true of each option, 1 or 0: see `drill.marks_of`."""
+    letters: tuple[int, ...] = ()
+    """Place of each option's letter among the labels."""
+    looks: tuple[Look, ...] = ()
+    """With places in the whole prompt, trunk included."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,8 @@ class Row:
     """Indices into `sources` of the answers to questions."""
     choices: list[Choice] = field(default_factory=list)
     """With ends as positions in the row; one per answer."""
+    looks: dict[tuple[str, int], set[int]] = field(default_factory=dict)
+    """(kind, source) to targets, as positions in the row."""
 
     def add(self, tree: Tree) -> None:
         base = len(self.ids)
@@ -72,7 +80,15 @@ class Row:
             if branch.choice is not None:
                 self.answers.append(len(self.sources) - 1)
                 ends = tuple(first + end for end in branch.choice.ends)
-                self.choices.append(Choice(ends, branch.choice.right, branch.choice.marks))
+                self.choices.append(replace(branch.choice, ends=ends))
+                self._look(branch.choice.looks, base, first, branch.start)
+
+    def _look(self, looks: Sequence[Look], base: int, first: int, start: int) -> None:
+        def at(place: int) -> int:
+            return base + place if place < start else first + place - start
+
+        for kind, source, targets in looks:
+            self.looks.setdefault((kind, at(source)), set()).update(map(at, targets))
 
     def _span(self, ids: Sequence[int], start: int, seen: tuple[int, int]) -> None:
         first = len(self.ids)

@@ -1,0 +1,115 @@
+"""Where attention should go when a question is read: training tells some heads, instead of waiting until they find out.
+
+FETCH   from where the answer is given to the end of the right option line
+LINE    from the end of an option line to its verb
+MATCH   from a food named in an option to where the recipe says what to do with it
+HELD    from a food named in an option to where the current observation mentions it
+WORD    from a food in the recipe or the observation to the word before its name: the verb, or the state it is in;
+        in a line of facts from the verb back to the name
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+FETCH, LINE, MATCH, HELD, WORD = "fetch", "line", "match", "held", "word"
+HEADS: dict[str, tuple[tuple[int, int], ...]] = {
+    WORD: ((1, 2),),
+    LINE: ((1, 3),),
+    MATCH: ((2, 0),),
+    HELD: ((2, 4),),
+    FETCH: ((-2, 4), (-1, 4)),
+}
+"""(layer, head) that learn each look; negative layers count from the last."""
+
+
+class Look(NamedTuple):
+    """From one place in a prompt to any of some others."""
+
+    kind: str
+    source: int
+    targets: tuple[int, ...]
+
+
+def thing_of(command: str) -> str:
+    """What a command is about."""
+    return command.split(" ", 1)[-1].split(" with ")[0].split(" from ")[0]
+
+
+def places(ids: Sequence[int], name: Sequence[int], first: int, last: int) -> list[int]:
+    """Where the name begins in ids[first:last]."""
+    size = len(name)
+    return [at for at in range(first, last - size + 1) if ids[at] == name[0] and tuple(ids[at : at + size]) == name]
+
+
+class Words(NamedTuple):
+    """Tokens by which directives are recognised."""
+
+    asking: frozenset[int]
+    """End in a verb and its article, as `fry the`."""
+    verbs: frozenset[int]
+    """End in a verb, as ` fry`."""
+    the: int
+    colon: int
+    newline: int
+
+
+class Name(NamedTuple):
+    """A food's name as tokens: inside a line, and where a line begins with it."""
+
+    inside: tuple[int, ...]
+    opening: tuple[int, ...]
+
+
+class Mentions(NamedTuple):
+    """(where to look, what that place should know of): of one name in one prompt."""
+
+    asked: list[tuple[int, int]]
+    held: list[tuple[int, int]]
+
+
+def mentions(ids: Sequence[int], name: Name, context: int, options: int, words: Words) -> Mentions:
+    found = Mentions([], [])
+    for at in places(ids, name.inside, 2, options):
+        last = at + len(name.inside) - 1
+        if ids[at - 1] in words.asking:
+            found.asked.append((last, at - 1))
+        elif ids[at - 1] == words.the and ids[at - 2] in words.verbs:
+            found.asked.append((last, at - 2))
+        elif at >= context:
+            found.held.append((last, at - 1))
+    for at in places(ids, name.opening, 2, context):
+        after = at + len(name.opening)
+        # A line of facts: the name, a colon, and further on what is still to be done.
+        if ids[at - 1] == words.newline and ids[after] == words.colon:
+            while after < context and ids[after] != words.newline:
+                if ids[after] in words.verbs:
+                    found.asked.append((after, at + len(name.opening) - 1))
+                after += 1
+    return found
+
+
+def looks_of(
+    ids: Sequence[int],
+    names: Sequence[Name],
+    opened: Sequence[int],
+    ends: Sequence[int],
+    right: int,
+    context: int,
+    words: Words,
+) -> Iterator[Look]:
+    """All looks of a question. `names` are the options' things, `opened` and `ends` where each option line begins and
+    ends, `context` where the current observation begins."""
+    yield Look(FETCH, len(ids) - 2, (ends[right],))
+    known: dict[Name, Mentions] = {}
+    for name, begin, end in zip(names, opened, ends, strict=True):
+        yield Look(LINE, end, (begin + 1,))
+        size = len(name.inside)
+        if tuple(ids[begin + 2 : begin + 2 + size]) != name.inside:
+            continue
+        if name not in known:
+            known[name] = mentions(ids, name, context, opened[0], words)
+            for source, target in (*known[name].asked, *known[name].held):
+                yield Look(WORD, source, (target,))
+        for kind, found in zip((MATCH, HELD), known[name], strict=True):
+            if found:
+                yield Look(kind, begin + 1 + size, tuple(place for place, _ in found))

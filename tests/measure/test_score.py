@@ -1,0 +1,116 @@
+"""Scores of candidate states, against the same computed one by one."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from tests.measure.conftest import Lab
+from tests.measure.naive import Naive
+
+from dssr.agent.base import Kit
+from dssr.agent.budget import enforce
+from dssr.agent.episode import Played
+from dssr.agent.memory import Prompted, load_memory
+from dssr.agent.reader import Reader
+from dssr.measure.score import Forward, decision_steps, needed
+from dssr.models.base import Choose, Chosen
+from dssr.models.scripted import ScriptedModel
+from dssr.types import View
+
+BUDGET, CANDIDATES, SIZES = 48, 6, (1, 4, 12)
+
+
+class Table:
+    """A logged episode with everything that scores its states."""
+
+    def __init__(self, lab: Lab, played: Played) -> None:
+        desk = lab.desk()
+        self.reader, self.tokenizer, self.played = desk.reader, desk.reader.tokenizer, played
+        kit = Kit(BUDGET, self.tokenizer, desk.writer, None, 0.0, 0)
+        memory = load_memory("summary", kit, desk.prompts)
+        assert isinstance(memory, Prompted)
+        self.memory = memory
+        with desk.worlds.playing(played.episode.job.game) as world:
+            self.goal = world.goal
+        self.forward = Forward(memory, self.reader, self.tokenizer, BUDGET, self.goal, played.steps)
+        self.naive = Naive(memory, self.reader, BUDGET, self.goal, played.steps)
+
+    async def states(self, step: int) -> list[str]:
+        here, before = self.played.steps[step], self.played.steps[step - 1].write.state
+        view = View(self.goal, here.action, here.observation)
+        replies = [await self.memory.sample(view, before, 1.0, index) for index in range(CANDIDATES)]
+        return [enforce(reply, BUDGET, self.tokenizer).state for reply in replies]
+
+    def targets(self, step: int) -> Sequence[int]:
+        return needed(decision_steps(self.played.steps, step, 40), SIZES)
+
+
+@pytest.fixture(scope="module")
+def table(lab: Lab) -> Table:
+    return Table(lab, lab.play("valid-6-000", "summary", BUDGET, 0))
+
+
+def test_merged_scores_are_those_of_separate_roll_forwards(table: Table) -> None:
+    """Catches states merged that have different futures, a target read one step off, and work done twice: six
+    candidates at four points of one episode, in Phase A and B, give the same numbers with less than half the writes."""
+    begin = table.played.episode.begin
+    points = (begin - 12, begin - 3, begin, begin + 4)
+
+    async def compare() -> None:
+        states = {step: await table.states(step) for step in points}
+        asked = [(step, state) for step in points for state in states[step]]
+        merged = await asyncio.gather(*(table.forward.recursive(s, z, table.targets(s)) for s, z in asked))
+        for (step, state), found in zip(asked, merged, strict=True):
+            apart = {target: await table.naive.logprob(step, state, target) for target in table.targets(step)}
+            assert found == apart
+        assert len({tuple(found.values()) for found in merged}) > 1
+
+    asyncio.run(compare())
+    assert 0 < table.forward.writes <= 0.5 * table.naive.writes
+
+
+def test_equal_states_share_their_future(lab: Lab, table: Table) -> None:
+    """Catches a candidate that equals another, or the state another leads to, and is rolled forward again."""
+    fresh = Table(lab, table.played)
+    step = fresh.played.episode.begin
+    targets = fresh.targets(step)
+    state = fresh.played.steps[step].write.state
+
+    async def twice() -> None:
+        await asyncio.gather(*(fresh.forward.recursive(step, state, targets) for _ in range(2)))
+        writes, reads = fresh.forward.writes, fresh.forward.reads
+        assert (writes, reads) == (targets[-1] - step, len(targets))
+        # The logged writer was at temperature 0 too: one step on, its state is where the roll-forward came through.
+        later = fresh.played.steps[step + 1].write.state
+        await fresh.forward.recursive(step + 1, later, [one for one in targets if one > step + 1])
+        assert (fresh.forward.writes, fresh.forward.reads) == (writes, reads)
+
+    asyncio.run(twice())
+
+
+class Recording(ScriptedModel):
+    """Keeps what it was asked to choose from."""
+
+    def __init__(self) -> None:
+        super().__init__(context_length=65536)
+        self.asked: list[Choose] = []
+
+    async def choose(self, request: Choose) -> Chosen:
+        self.asked.append(request)
+        return await super().choose(request)
+
+
+def test_a_window_is_the_state_and_the_raw_steps(table: Table) -> None:
+    """Catches the step of the write itself, or of the decision, shown as part of the window, or a state left out."""
+    step, steps, model = table.played.episode.begin - 2, table.played.steps, Recording()
+    target = table.targets(step)[1]
+    decision = steps[target].decision
+    assert decision is not None
+    reader = Reader(model)
+    forward = Forward(table.memory, reader, table.tokenizer, BUDGET, table.goal, steps)
+    found = asyncio.run(forward.window(step, "the knife is here", [target]))
+    raw = "\n\n".join(f"> {steps[place].action}\n{steps[place].observation}" for place in range(step + 1, target))
+    context = f"the knife is here\n\n{raw}\n\n> {steps[target].action}"
+    wanted = reader.messages(table.goal, context, steps[target].observation, decision.options.commands)
+    assert [request.messages for request in model.asked] == [wanted]
+    assert list(found) == [target]
