@@ -139,6 +139,8 @@ class ReaderConfig(Section, frozen=True):
     budgets: tuple[int, ...] = (64, 128, 256)
     points: int = 6000
     """Sampled decision points per iteration."""
+    episodes: int | None = None
+    """Most episodes collected per iteration; all games at all fillers when unset."""
     iterations: int = 2
     epsilon: float = 0.1
     rank: int = 32

@@ -4,6 +4,7 @@ import asyncio
 import math
 from typing import Any
 
+import msgspec
 import pytest
 
 from dssr.config import MeasureConfig
@@ -58,14 +59,19 @@ def test_losses_are_the_readers(audited: tuple[Any, list[Audit]], lab: Any) -> N
 
 
 def test_points_are_seeded_decisions(audited: tuple[Any, list[Audit]]) -> None:
-    """At most six, all decisions, in order, the same when asked again, others for another seed or memory."""
+    """At most six, all decisions, in order; the same places for every memory, others for another seed."""
     played, found = audited
     decisions = [step.index for step in played.steps if step.decision is not None]
     points = audited_steps(played.steps, played.episode.job, 6)
     assert [one.step for one in found] == list(points) == sorted(points)
     assert len(points) == min(6, len(decisions))
     assert set(points) <= set(decisions)
-    assert audited_steps(played.steps, played.episode.job, 1000) == tuple(decisions)
+    job = played.episode.job
+    assert audited_steps(played.steps, job, 1000) == tuple(decisions)
+    other = msgspec.structs.replace(job, cell=msgspec.structs.replace(job.cell, memory="guide", budget=32))
+    assert audited_steps(played.steps, other, 6) == points
+    seeded = {audited_steps(played.steps, msgspec.structs.replace(job, seed=seed), 6) for seed in range(20)}
+    assert len(seeded) > 1
 
 
 def test_the_oracle_keeps_its_best_sample(lab: Any) -> None:

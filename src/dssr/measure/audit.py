@@ -7,8 +7,6 @@ delta = beta + kappa: what the state lost, what the budget alone would lose, wha
 import asyncio
 from collections.abc import Sequence
 
-import msgspec
-
 from dssr.agent.base import Kit
 from dssr.agent.budget import enforce
 from dssr.agent.episode import Desk, Played
@@ -16,17 +14,19 @@ from dssr.agent.memory import Prompted
 from dssr.config import MeasureConfig
 from dssr.games.history import render_history
 from dssr.measure.coverage import coverage, directives_shown
-from dssr.seeds import rng_of
+from dssr.seeds import seed_of
 from dssr.types import Audit, Job, Options, Step, View
 
 ORACLE_STYLE = "summary"
 
 
 def audited_steps(steps: Sequence[Step], job: Job, most: int) -> tuple[int, ...]:
-    """Up to `most` decision points of an episode, chosen by a seed of the job's content, in order."""
+    """Up to `most` decision points of an episode, in order. Which ones is drawn for game, walk and seed but not for the
+    memory: memories are compared at the same places of the same games."""
     decisions = [step.index for step in steps if step.decision is not None]
-    chosen = rng_of("audit", msgspec.to_builtins(job)).sample(decisions, min(most, len(decisions)))
-    return tuple(sorted(chosen))
+    drawn = ("audit", job.game, job.cell.protocol, job.cell.filler, job.seed)
+    order = sorted(range(len(decisions)), key=lambda place: seed_of(*drawn, place))
+    return tuple(decisions[place] for place in sorted(order[:most]))
 
 
 def has_audits(job: Job) -> bool:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import msgspec
+
 from dssr.config import Config, ModelConfig
 from dssr.errors import ModelError
 from dssr.models.base import Model, Tokenizer
@@ -13,6 +15,9 @@ NANO = Path(__file__).parent / "nano"
 
 def load_model(config: ModelConfig) -> Model:
     """The model of a configuration, ready to answer."""
+    if config.backend in ("hf", "vllm"):
+        found = {name: weights_folder(path) for name, path in config.adapters.items()}
+        config = msgspec.structs.replace(config, adapters=found)
     if config.backend == "hf":
         return _load_hf(config)
     if config.backend == "vllm":
@@ -52,11 +57,12 @@ def load_tokenizer(name: str, revision: str | None = None) -> Tokenizer:
 
 
 def weights_folder(path: str) -> str:
-    """Where the weights of a tier lie; folders and hub names stand for themselves."""
-    if path == "nano":
+    """Where the weights of a tier or one of its adapters lie; folders and hub names stand for themselves."""
+    tier, _, part = path.partition("/")
+    if tier == "nano":
         if not (NANO / "config.json").is_file():
             raise ModelError("the built-in model is not in this installation; make it with `dssr nano build`")
-        return str(NANO)
+        return str(NANO / part)
     if path == "smol":
         from dssr.models.smol import smol_folder
 

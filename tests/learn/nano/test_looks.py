@@ -1,15 +1,24 @@
 import random
 
+import pytest
 import torch
 
 from dssr.learn.nano.drill import Question, drill
 from dssr.learn.nano.looks import FETCH, HELD, LINE, MATCH, WORD
+from dssr.learn.nano.mixture import scribe_of
 from dssr.learn.nano.network import Network, Shape, look_losses
 from dssr.learn.nano.tasks import Scribe, ask, shown, tree_of
 from dssr.learn.nano.tree import lay_out
+from dssr.models.load import NANO
 
 GOAL = "You are hungry!"
 FACTS = "Room: kitchen\nred potato: on counter, kitchen; slice, fry\nknife: carried"
+
+
+@pytest.fixture(scope="module")
+def scribe() -> Scribe:
+    """With the tokenizer of the shipped model, in which words are tokens."""
+    return scribe_of(str(NANO))
 
 
 def named(scribe: Scribe, question: Question, commands: tuple[str, ...]) -> list[tuple[str, str, set[str]]]:

@@ -1,9 +1,11 @@
 """The model card that lies beside the weights."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
+from dssr.errors import RecordError
 from dssr.learn.nano.network import Network
 from dssr.learn.nano.pretrain import Progress
+from dssr.record.run import Run
 
 CARD = """# nano
 
@@ -27,24 +29,52 @@ it rewrites a short state in the formats `summary`, `belief`, `slots` and `guide
 
 ## Recipe
 
-`dssr nano build`: one core, {hours:.2f} hours of training, {steps} steps, {tokens:.1f} million tokens; Muon for the
-matrices, AdamW for the rest; a curriculum from drills to oracle, written states and whole histories. Beside the label
-loss, linear probes on the ends of the option lines learn which option is right and what is true of each; they are not
-part of the exported weights. The data stream runs beside the training, so the point at which the curriculum moves on
-depends on timing: a rebuild is the same recipe, not the same bits.
+`dssr nano build`: {hours:.2f} hours of training on two cores, {steps} steps, {tokens:.1f} million tokens; Muon for the
+matrices, AdamW for the rest; a curriculum from drills to `oracle-b`, written states, whole histories and rewriting.
+
+What makes hours enough is told to the network, not waited for:
+
+- the first weights hold heads that look back, find earlier names and copy what followed them (`start.py`);
+- while it learns, some heads are told where to look: from a food in an option to the recipe's line about it, from there
+  to the verb, from the answer to the right line (`looks.py`);
+- linear probes at the ends of the option lines learn which option is right and what is true of each.
+
+All of this is made from the training text alone. Probes and looks are not part of the exported weights, which are an
+ordinary Qwen3. The data stream runs beside the training, so the point at which the curriculum moves on depends on
+timing: a rebuild is the same recipe, not the same bits.
 
 ## Measured
-
-{measured}
 """
+NOTHING = "Nothing yet: `dssr nano card RUN…` fills this in from stored runs."
 
 
-def card(network: Network, progress: Progress, measured: Mapping[str, str]) -> str:
-    """The card's text; `measured` maps what was measured to its figure."""
+def measured(runs: Iterable[Run]) -> str:
+    """The cells of finished runs as a table; validation games unless it says otherwise."""
+    rows = ["| run | memory | B | F' | games | success | κ |", "|---|---|---|---|---|---|---|"]
+    for run in runs:
+        if run.summary is None:
+            raise RecordError(f"{run.path} is not finished, so it has nothing to show yet; finish it with --resume.")
+        for cell in run.summary["cells"]:
+            kappa = "–" if cell["kappa"] is None else f"{cell['kappa']:.2f}"
+            budget = cell["budget"] or "–"
+            name = f"{run.info.command} {run.info.digest[:8]}"
+            rows.append(
+                f"| {name} | {cell['memory']} | {budget} | {cell['filler']} | {cell['games']} "
+                f"| {cell['success']:.3f} | {kappa} |"
+            )
+    return "\n".join(rows)
+
+
+def refill(text: str, table: str) -> str:
+    """A card with another table of measurements."""
+    head, _, _ = text.partition("## Measured")
+    return f"{head}## Measured\n\n{table}\n"
+
+
+def card(network: Network, progress: Progress) -> str:
+    """The card of fresh weights."""
     vocabulary, width = network.model.embed_tokens.weight.shape
-    rows = [f"| {what} | {figure} |" for what, figure in measured.items()]
-    table = ["| measure | figure |", "|---|---|", *rows] if rows else ["Nothing yet: see `dssr reader accept`."]
-    return CARD.format(
+    text = CARD.format(
         parameters=sum(weight.numel() for weight in network.model.parameters()) / 1e6,
         depth=network.shape.depth,
         width=width,
@@ -54,5 +84,5 @@ def card(network: Network, progress: Progress, measured: Mapping[str, str]) -> s
         hours=progress.seconds / 3600,
         steps=progress.step,
         tokens=progress.tokens / 1e6,
-        measured="\n".join(table),
     )
+    return refill(text, NOTHING)

@@ -6,18 +6,21 @@ MATCH   from a food named in an option to where the recipe says what to do with 
 HELD    from a food named in an option to where the current observation mentions it
 WORD    from a food in the recipe or the observation to the word before its name: the verb, or the state it is in;
         in a line of facts from the verb back to the name
+COPY    when a state is written: from before a token to where the request has it
 """
 
 from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
 from typing import NamedTuple
 
-FETCH, LINE, MATCH, HELD, WORD = "fetch", "line", "match", "held", "word"
+FETCH, LINE, MATCH, HELD, WORD, COPY = "fetch", "line", "match", "held", "word", "copy"
 HEADS: dict[str, tuple[tuple[int, int], ...]] = {
     WORD: ((1, 2),),
     LINE: ((1, 3),),
     MATCH: ((2, 0),),
     HELD: ((2, 4),),
     FETCH: ((-2, 4), (-1, 4)),
+    COPY: ((1, 1), (2, 1), (3, 1)),
 }
 """(layer, head) that learn each look; negative layers count from the last."""
 
@@ -113,3 +116,24 @@ def looks_of(
         for kind, found in zip((MATCH, HELD), known[name], strict=True):
             if found:
                 yield Look(kind, begin + 1 + size, tuple(place for place, _ in found))
+
+
+def copies_of(ids: Sequence[int], reply: int, previous: Sequence[int], names: Sequence[Name]) -> Iterator[Look]:
+    """The looks of a state that begins at `reply`. What stays of the previous state is copied from its place there;
+    other tokens of names from wherever the request has them."""
+    aligned: set[int] = set()
+    # The last token may have joined with the line breaks after it.
+    told = places(ids, tuple(previous[:-1]), 0, reply) if len(previous) > 1 else []
+    if told:
+        matcher = SequenceMatcher(None, previous[:-1], ids[reply:], autojunk=False)
+        for block in matcher.get_matching_blocks():
+            for place in range(block.size):
+                aligned.add(reply + block.b + place)
+                yield Look(COPY, reply + block.b + place - 1, (told[0] + block.a + place,))
+    for name in names:
+        said = places(ids, name.inside, reply, len(ids))
+        shown = places(ids, name.inside, 0, reply) if said else []
+        for at in said if shown else ():
+            for offset in range(len(name.inside)):
+                if at + offset not in aligned:
+                    yield Look(COPY, at + offset - 1, tuple(place + offset for place in shown))

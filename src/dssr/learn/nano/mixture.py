@@ -23,6 +23,7 @@ from dssr.learn.nano.tasks import (
     any_format,
     ask,
     decisions,
+    digest_tree,
     fresh,
     full_question,
     look_tree,
@@ -38,12 +39,12 @@ from dssr.learn.nano.tasks import (
 from dssr.learn.nano.tree import Row, Tree, lay_out
 from dssr.seeds import rng_of
 
-KINDS = ("look", "drill", "plan", "full", "state", "writer", "oracle")
+KINDS = ("look", "drill", "plan", "full", "state", "writer", "oracle", "digest")
 REREAD = 300.0
 """Seconds after which the transcripts are read again, while they are still being collected."""
 RELABELLED = 0.3
 """Share of drills with few options whose letters come from the whole alphabet."""
-REUSE = 6
+REUSE = 12
 """Samples drawn from one renamed and written-along transcript."""
 
 
@@ -53,7 +54,7 @@ class Recipe(NamedTuple):
     transcripts: str
     tokenizer: str
     seed: int
-    tokens: int = 2000
+    tokens: int = 3000
     """Per row."""
     budgets: tuple[int, ...] = (24, 32, 48, 64, 96, 128)
     retention: tuple[float, float] = (0.94, 1.0)
@@ -127,6 +128,12 @@ class Maker:
                 oracle_question(transcript, i, budget, self._count) for i in _some(decisions(transcript), 4, rng)
             ]
             return tree_of([ask(self.scribe, transcript.goal, one, shown(one, most, rng)) for one in questions], echo)
+        if kind == "digest":
+            short = [one for one in self.transcripts if one.filler <= self.dials.filler.value]
+            transcript = fresh(rng.choice(short), rng)
+            style = any_format(rng) if rng.random() < 0.3 else "summary"
+            settings = style, rng.choice(self.recipe.budgets), rng.uniform(*self.recipe.retention)
+            return digest_tree(self.scribe, transcript, _some(decisions(transcript), 4, rng), *settings, rng)
         transcript, written = self.written(rng)
         if kind == "writer":
             return writer_tree(self.scribe, transcript, written, rng.randrange(len(transcript.steps)))

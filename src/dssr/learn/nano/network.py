@@ -18,7 +18,7 @@ MARKED = 12
 """How many marks an option has: see `drill.marks_of`."""
 PROBED = 1 + MARKED + 52
 """What a probe tells of an option: how right it is, its marks, its letter."""
-MARKS = 4.0
+MARKS = 12.0
 """Weight of the marks of options, relative to which option is right."""
 THETA = 1e6
 """Base of the rotary positions, as in Qwen3: most coordinates turn slowly, so names far apart still compare."""

@@ -20,7 +20,7 @@ from dssr.learn.nano.tree import Row
 STEPS = "progress.json"
 WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer.safetensors"
-LOOK = 0.2
+LOOK = 0.3
 """Weight of looking where the answer is to be found."""
 DECAY = 0.6
 """Last part of the training time, over which the rate falls to zero."""
@@ -43,11 +43,24 @@ class Stage:
 
 
 STAGES = (
-    Stage({"look": 0.6, "plan": 0.4}, plain=0.7, passing=0.7),
-    Stage({"look": 0.25, "drill": 0.5, "plan": 0.25}, options=16, plain=0.7, passing=0.75),
-    Stage({"look": 0.1, "drill": 0.4, "plan": 0.1, "oracle": 0.15, "full": 0.25}, plain=0.3, filler=0, passing=0.5),
-    Stage({"drill": 0.25, "oracle": 0.2, "state": 0.2, "full": 0.3, "writer": 0.3}, filler=0, echo=0.1),
-    Stage({"drill": 0.1, "oracle": 0.15, "state": 0.25, "full": 0.35, "writer": 0.4}, echo=0.1, passing=2.0),
+    Stage(
+        {"look": 0.1, "drill": 0.45, "plan": 0.1, "oracle": 0.2, "full": 0.15},
+        options=16,
+        plain=0.3,
+        filler=0,
+        passing=0.78,
+    ),
+    Stage(
+        {"look": 0.05, "drill": 0.35, "plan": 0.05, "oracle": 0.25, "full": 0.2, "state": 0.1, "writer": 0.1},
+        plain=0.1,
+        filler=0,
+    ),
+    Stage({"drill": 0.2, "oracle": 0.25, "state": 0.15, "full": 0.3, "writer": 0.2}, filler=0, echo=0.1),
+    Stage(
+        {"drill": 0.1, "oracle": 0.25, "state": 0.25, "full": 0.12, "writer": 0.35, "digest": 0.1},
+        echo=0.1,
+        passing=2.0,
+    ),
 )
 
 
@@ -99,12 +112,12 @@ def losses(network: Network, row: Row) -> tuple[Tensor, dict[str, float]]:
     if row.answers:
         answer = each[answers].mean()
         probe = probe_loss(probed, row.choices)
-        looks = network.looks(row)
-        look = torch.stack(list(looks.values())).sum()
-        total = total + answer + 0.5 * probe + LOOK * look
+        total = total + answer + 0.5 * probe
         hits = (logits[answers].argmax(-1) == torch.tensor(row.targets)[answers]).float().mean()
         report |= {"answer": answer.item(), "probe": probe.item(), "right": hits.item()}
-        report |= {kind: one.item() for kind, one in looks.items()}
+    for kind, look in network.looks(row).items():
+        total = total + LOOK * look
+        report[kind] = look.item()
     if bool((~answers).any()):
         other = (each * weights)[~answers].sum() / weights[~answers].sum()
         total = total + weights[~answers].mean() * other

@@ -2,7 +2,7 @@
 the first layers start with heads that already do what copying is made of. Everything is trained from there.
 
 Layer 1      three heads look one, two and three tokens back; one looks at the letter that opened the line
-Layers 2-4   one head finds earlier names like the one just read, one finds what followed the last two tokens
+Layers 2-4   one head finds earlier names like the one just read, one finds what followed the last three tokens
 Layers 3-4   two heads look one and two tokens back again, so that the end of a line learns what its name met
 Layers 5-6   one head says the letter of a line it finds
 """
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from dssr.learn.nano.looks import FETCH, HEADS, HELD, MATCH
+from dssr.learn.nano.looks import FETCH, HEADS, HELD, LINE, MATCH, WORD
 
 SIZE = 1.3
 """First length of an embedding, and of what a made head writes."""
@@ -24,6 +24,8 @@ TWIN = 0.3
 """How far a word at the start of a line is from the same word inside it."""
 SHARP = 1.8
 """First gain of the query and key norms: attention singles out one token among hundreds from the start."""
+FADE = (1.0, 0.7, 0.6)
+"""Weights of the last, the second and the third last token in finding what followed them."""
 NEAR = (0.5, 0.25, 0.15, 0.1)
 """Weights of the fastest rotary pairs in telling neighbours apart."""
 
@@ -150,17 +152,20 @@ def look_alike(head: Head, rooms: Rooms, theta: float) -> None:
 
 @torch.no_grad()
 def look_after(head: Head, rooms: Rooms, eye: Tensor, theta: float) -> None:
-    """Attend to what followed the last two tokens where they stood before: keys read what the look-back heads wrote
-    about the two tokens before, queries say the same of the token itself and the one before it."""
+    """Attend to what followed the last three tokens where they stood before: keys read what the look-back heads wrote
+    about the three tokens before, queries say the same of the token itself and the two before it."""
     width = head.query.shape[0]
     known = slow(width, theta)
-    first, second = (torch.randn(width, len(eye)) / width**0.5 * known for _ in range(2))
+    sizes = [room.stop - room.start for room in rooms.backs]
+    asks = [torch.randn(width, size) / width**0.5 * known * weight for size, weight in zip(sizes, FADE, strict=True)]
     head.key.zero_()
-    head.key[:, rooms.backs[0]] = first
-    head.key[:, rooms.backs[1]] = 0.7 * second
     head.query.zero_()
-    head.query[:, rooms.word] = first @ eye
-    head.query[:, rooms.backs[0]] = 0.7 * second
+    for room, ask in zip(rooms.backs, asks, strict=True):
+        head.key[:, room] = ask
+    head.query[:, rooms.word] = asks[0] @ eye
+    head.query[:, rooms.backs[0]] = asks[1]
+    nearer = rooms.backs[1]
+    head.query[:, nearer.start : nearer.start + sizes[2]] = asks[2]
 
 
 @torch.no_grad()
@@ -197,7 +202,10 @@ def start(layers: Sequence[nn.Module], embedding: Tensor, tokens: Tokens, width:
             mix(gather)
     for number, head_number in HEADS[FETCH]:
         fetch(Head(layers[number], head_number, width), rooms, eye)
-    for kind in (MATCH, HELD):
+    for kind in (WORD, LINE, MATCH, HELD):
         for number, head_number in HEADS[kind]:
-            look_alike(Head(layers[number], head_number, width), rooms, theta)
-            mix(Head(layers[number], head_number, width))
+            head = Head(layers[number], head_number, width)
+            if kind in (MATCH, HELD):
+                look_alike(head, rooms, theta)
+            # A head that is told where to look must also be heard, or what it finds is lost.
+            mix(head)

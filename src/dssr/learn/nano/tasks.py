@@ -16,7 +16,7 @@ from dssr.agent.texts import Prompts
 from dssr.games.history import render_history
 from dssr.learn.nano.corpus import Seen, Transcript
 from dssr.learn.nano.drill import COOKS, CUTS, Question, directives, marks_of
-from dssr.learn.nano.looks import Look, Name, Words, looks_of, thing_of
+from dssr.learn.nano.looks import Look, Name, Words, copies_of, looks_of, thing_of
 from dssr.learn.nano.names import Rename, renamer
 from dssr.learn.nano.start import Tokens
 from dssr.learn.nano.tree import Branch, Choice, Tree
@@ -176,8 +176,8 @@ def tree_of(asked: Sequence[Asked], echo: float = 0.0, shared: bool = False) -> 
         start = _agreed(trunk, one.ids)
         tail = one.ids[start:]
         said = [(place - start, echo) for place in echoes(one.ids[:-1]) if place >= start] if echo else []
-        choice = Choice(tuple(end - start for end in one.ends), one.right, one.marks, one.letters, one.looks)
-        branches.append(Branch(start, tail, (*said, (len(tail) - 1, 1.0)), choice))
+        choice = Choice(tuple(end - start for end in one.ends), one.right, one.marks, one.letters)
+        branches.append(Branch(start, tail, (*said, (len(tail) - 1, 1.0)), choice, one.looks))
     learn = tuple((place, echo) for place in echoes(trunk)) if echo else ()
     return Tree(trunk, tuple(branches), learn)
 
@@ -316,7 +316,44 @@ def writer_tree(scribe: Scribe, transcript: Transcript, written: Written, index:
     prompt = scribe.prompt(writer_messages(system, View(transcript.goal, step.action, step.observation), previous))
     reply = [*scribe.encode(written.states[index]), scribe.end]
     ids = (*prompt, *reply)
-    return Tree(ids, (), tuple((place, 1.0) for place in range(len(prompt), len(ids))))
+    looks = tuple(copies_of(ids, len(prompt), scribe.encode(previous), names_of(scribe, transcript)))
+    return Tree(ids, (), tuple((place, 1.0) for place in range(len(prompt), len(ids))), looks)
+
+
+def names_of(scribe: Scribe, transcript: Transcript) -> list[Name]:
+    """Everything the options of a transcript are about."""
+    things = {thing_of(command) for step in transcript.steps for command in step.commands}
+    return [scribe.name(thing) for thing in sorted(things)]
+
+
+def digest_tree(
+    scribe: Scribe,
+    transcript: Transcript,
+    places: Sequence[int],
+    style: Format,
+    budget: int,
+    retention: float,
+    rng: random.Random,
+) -> Tree:
+    """States made from the whole history at once, at several steps: what the read-time oracle asks of a writer."""
+    system = scribe.prompts.writer(style, budget)
+    asked: list[tuple[list[int], list[int]]] = []
+    for index in sorted(places):
+        history = render_history(transcript.steps[:index], transcript.steps[index].action)
+        view = View(transcript.goal, None, history)
+        state = rewrite(style, budget, "", view, rng, retention, lambda text: len(scribe.encode(text)))
+        asked.append((scribe.prompt(writer_messages(system, view, "")), [*scribe.encode(state), scribe.end]))
+    trunk = asked[-1][0]
+    names = names_of(scribe, transcript)
+    branches = []
+    for prompt, reply in asked:
+        # At least the last token of the prompt belongs to the branch: the reply's first token is predicted from it.
+        start = min(_agreed(trunk, prompt), len(prompt) - 1)
+        tail = (*prompt[start:], *reply)
+        learn = tuple((place, 1.0) for place in range(len(prompt) - start, len(tail)))
+        looks = tuple(copies_of((*prompt, *reply), len(prompt), (), names))
+        branches.append(Branch(start, tail, learn, looks=looks))
+    return Tree(tuple(trunk), tuple(branches))
 
 
 def any_format(rng: random.Random) -> Format:

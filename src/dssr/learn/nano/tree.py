@@ -24,8 +24,6 @@ class Choice:
     """What is true of each option, 1 or 0: see `drill.marks_of`."""
     letters: tuple[int, ...] = ()
     """Place of each option's letter among the labels."""
-    looks: tuple[Look, ...] = ()
-    """With places in the whole prompt, trunk included."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +35,8 @@ class Branch:
     learn: tuple[tuple[int, float], ...]
     """(position in `ids`, weight): the token there is to be predicted from the one before it."""
     choice: Choice | None = None
+    looks: tuple[Look, ...] = ()
+    """With places in the whole prompt, trunk included."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Tree:
     branches: tuple[Branch, ...] = ()
     learn: tuple[tuple[int, float], ...] = ()
     """As in `Branch`, for the trunk."""
+    looks: tuple[Look, ...] = ()
 
     def __len__(self) -> int:
         return len(self.trunk) + sum(len(branch.ids) for branch in self.branches)
@@ -73,6 +74,7 @@ class Row:
         base = len(self.ids)
         self._span(tree.trunk, 0, (base, base))
         self._learn(base, base - 1, tree.trunk, tree.learn)
+        self._look(tree.looks, base, base, 0)
         for branch in tree.branches:
             first = len(self.ids)
             self._span(branch.ids, branch.start, (base, base + branch.start))
@@ -81,7 +83,7 @@ class Row:
                 self.answers.append(len(self.sources) - 1)
                 ends = tuple(first + end for end in branch.choice.ends)
                 self.choices.append(replace(branch.choice, ends=ends))
-                self._look(branch.choice.looks, base, first, branch.start)
+            self._look(branch.looks, base, first, branch.start)
 
     def _look(self, looks: Sequence[Look], base: int, first: int, start: int) -> None:
         def at(place: int) -> int:

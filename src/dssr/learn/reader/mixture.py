@@ -69,9 +69,10 @@ def jobs_for(
     seed: int,
     iteration: int,
 ) -> list[Job]:
-    """One variant per episode: every game at every filler, the variants dealt out by their shares."""
+    """One variant per episode: every game at every filler, or a sample; the variants dealt out by their shares."""
     places = [(game.id, filler) for game in games for filler in fillers]
     rng_of("deal", seed, iteration).shuffle(places)
+    places = places[: config.episodes]
     kinds = variants(config)
     counts = apportion(len(places), [kind.share for kind in kinds])
     dealt = [kind for kind, count in zip(kinds, counts, strict=True) for _ in range(count)]

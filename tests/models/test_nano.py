@@ -1,0 +1,73 @@
+"""The model that ships with the package."""
+
+import asyncio
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dssr.agent.episode import Desk, play
+from dssr.agent.reader import Reader, most_likely
+from dssr.agent.texts import load_prompts
+from dssr.agent.worlds import Worlds
+from dssr.config import ModelConfig
+from dssr.games.archive import Archive
+from dssr.learn.nano.drill import drill
+from dssr.models.base import Model
+from dssr.models.load import NANO, load_model
+from dssr.types import LABELS, Cell, Job
+
+GOAL = "You are hungry! Let's cook a delicious meal."
+
+
+@pytest.fixture(scope="module")
+def nano() -> Iterator[Model]:
+    model = load_model(ModelConfig(backend="hf", path="nano", dtype="float32", device="cpu", threads=1))
+    yield model
+    asyncio.run(model.close())
+
+
+def test_it_is_small_and_described() -> None:
+    """Catches weights that outgrow the package, and a card without measurements."""
+    assert sum(file.stat().st_size for file in Path(NANO).rglob("*") if file.is_file()) < 25 * 2**20
+    assert "## Measured" in (NANO / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_label_is_one_token(nano: Model) -> None:
+    """Catches a tokenizer under which two options could not be told apart."""
+    encoded = [tuple(nano.tokenizer.encode(label)) for label in LABELS]
+    assert {len(ids) for ids in encoded} == {1}
+    assert len(set(encoded)) == len(LABELS)
+
+
+def test_it_reads_recipes_of_foods_it_never_saw(nano: Model) -> None:
+    """Catches weights, tokenizer and prompts that no longer belong together: guessing gets one in twenty right."""
+    reader = Reader(nano)
+    rng = random.Random("unseen")
+    asked = [question for _ in range(10) for question in drill(rng, 4)]
+
+    async def answers() -> list[str]:
+        scores = await asyncio.gather(
+            *(reader.score(GOAL, one.context, one.observation, one.commands[: len(LABELS)]) for one in asked)
+        )
+        return [most_likely(score, one.commands) for score, one in zip(scores, asked, strict=True)]
+
+    right = [answer == one.plan[0] for answer, one in zip(asyncio.run(answers()), asked, strict=True)]
+    assert sum(right) / len(right) > 0.85
+
+
+def test_it_wins_games_from_the_full_history(nano: Model, archive: Archive) -> None:
+    """Catches a reader that answers drills but not the game's own text."""
+    worlds = Worlds(archive)
+    desk = Desk(worlds, nano, Reader(nano), load_prompts(), max_actions=50)
+    games = ("valid-6-000", "valid-6-001")
+    jobs = [Job(game, Cell("full", None, 0, "post"), 0, 0.0, 0.0, "reader") for game in games]
+
+    async def outcomes() -> list[str | None]:
+        return [played.episode.outcome for played in await asyncio.gather(*(play(job, desk) for job in jobs))]
+
+    try:
+        assert asyncio.run(outcomes()) == ["won", "won"]
+    finally:
+        worlds.close()
