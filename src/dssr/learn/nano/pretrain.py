@@ -44,20 +44,25 @@ class Stage:
 
 STAGES = (
     Stage(
-        {"look": 0.1, "drill": 0.45, "plan": 0.1, "oracle": 0.2, "full": 0.15},
+        {"look": 0.1, "drill": 0.45, "plan": 0.1, "oracle": 0.2, "full": 0.15, "writer": 0.6},
         options=16,
         plain=0.3,
         filler=0,
         passing=0.78,
     ),
     Stage(
-        {"look": 0.05, "drill": 0.35, "plan": 0.05, "oracle": 0.25, "full": 0.2, "state": 0.1, "writer": 0.1},
+        {"look": 0.05, "drill": 0.35, "plan": 0.05, "oracle": 0.25, "full": 0.2, "state": 0.1, "writer": 0.8},
         plain=0.1,
         filler=0,
     ),
-    Stage({"drill": 0.2, "oracle": 0.25, "state": 0.15, "full": 0.3, "writer": 0.2}, filler=0, echo=0.1),
     Stage(
-        {"drill": 0.1, "oracle": 0.25, "state": 0.25, "full": 0.12, "writer": 0.35, "digest": 0.1},
+        {"drill": 0.2, "oracle": 0.25, "state": 0.15, "full": 0.25, "writer": 1.2, "digest": 0.1},
+        filler=0,
+        echo=0.1,
+        passing=0.88,
+    ),
+    Stage(
+        {"drill": 0.04, "oracle": 0.15, "state": 0.25, "full": 0.06, "writer": 2.0, "digest": 0.12},
         echo=0.1,
         passing=2.0,
     ),
