@@ -9,10 +9,10 @@ from dssr.games.archive import Archive
 from dssr.learn.nano import tokenizer
 from dssr.learn.nano.corpus import collect, read
 from dssr.learn.nano.drill import drill
-from dssr.learn.nano.mixture import Recipe, scribe_of
+from dssr.learn.nano.mixture import Recipe
 from dssr.learn.nano.names import WORDS
 from dssr.learn.nano.network import Network, Shape
-from dssr.learn.nano.pretrain import Plan, Progress, load, probed_layers, train
+from dssr.learn.nano.pretrain import Plan, Progress, load, network_of, train
 from dssr.learn.nano.tasks import any_format, decisions, fresh, full_question, shown, write_along
 from dssr.models.scripted.formats import FORMATS
 from dssr.seeds import rng_of
@@ -96,6 +96,5 @@ def build(
 
 def restore(plan: Plan) -> tuple[Network, Progress]:
     """The network of the last checkpoint."""
-    scribe = scribe_of(plan.recipe.tokenizer)
-    network = Network(plan.shape, scribe.tokens, probed_layers(plan.shape))
+    network = network_of(plan)
     return network, load(plan.folder, network, None)

@@ -49,18 +49,16 @@ NOTHING = "Nothing yet: `dssr nano card RUN…` fills this in from stored runs."
 
 
 def measured(runs: Iterable[Run]) -> str:
-    """The cells of finished runs as a table; validation games unless it says otherwise."""
-    rows = ["| run | memory | B | F' | games | success | κ |", "|---|---|---|---|---|---|---|"]
+    """The cells of finished runs as a table."""
+    rows = ["| run | memory | B | F' | games | success |", "|---|---|---|---|---|---|"]
     for run in runs:
         if run.summary is None:
             raise RecordError(f"{run.path} is not finished, so it has nothing to show yet; finish it with --resume.")
         for cell in run.summary["cells"]:
-            kappa = "–" if cell["kappa"] is None else f"{cell['kappa']:.2f}"
             budget = cell["budget"] or "–"
             name = f"{run.info.command} {run.info.digest[:8]}"
             rows.append(
-                f"| {name} | {cell['memory']} | {budget} | {cell['filler']} | {cell['games']} "
-                f"| {cell['success']:.3f} | {kappa} |"
+                f"| {name} | {cell['memory']} | {budget} | {cell['filler']} | {cell['games']} | {cell['success']:.3f} |"
             )
     return "\n".join(rows)
 

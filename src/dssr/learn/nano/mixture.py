@@ -115,8 +115,7 @@ class Maker:
             (question,) = drill(rng, 1, plain=rng.random() < float(self.dials.plain.value))
             return plan_tree(self.scribe, rng.choice(self.transcripts).goal, question)
         if kind == "full":
-            short = [one for one in self.transcripts if one.filler <= self.dials.filler.value]
-            transcript = fresh(rng.choice(short), rng)
+            transcript = self.short(rng)
             picked = _some(decisions(transcript), 6, rng)
             questions = [full_question(transcript, index) for index in picked]
             asked = [ask(self.scribe, transcript.goal, one, shown(one, most, rng)) for one in questions]
@@ -129,8 +128,7 @@ class Maker:
             ]
             return tree_of([ask(self.scribe, transcript.goal, one, shown(one, most, rng)) for one in questions], echo)
         if kind == "digest":
-            short = [one for one in self.transcripts if one.filler <= self.dials.filler.value]
-            transcript = fresh(rng.choice(short), rng)
+            transcript = self.short(rng)
             style = any_format(rng) if rng.random() < 0.3 else "summary"
             settings = style, rng.choice(self.recipe.budgets), rng.uniform(*self.recipe.retention)
             return digest_tree(self.scribe, transcript, _some(decisions(transcript), 4, rng), *settings, rng)
@@ -141,6 +139,10 @@ class Maker:
             state_question(transcript, index, written.states[index]) for index in _some(decisions(transcript), 3, rng)
         ]
         return tree_of([ask(self.scribe, transcript.goal, one, shown(one, most, rng)) for one in questions], echo)
+
+    def short(self, rng: random.Random) -> Transcript:
+        """A transcript whose walk is not longer than the stage allows, under new names."""
+        return fresh(rng.choice([one for one in self.transcripts if one.filler <= self.dials.filler.value]), rng)
 
     def written(self, rng: random.Random) -> tuple[Transcript, Written]:
         """A transcript with a scripted writer's states, used a few times before a new one is made."""

@@ -9,7 +9,7 @@ from torch.nn import functional
 from transformers import Qwen3Config
 
 from dssr.learn.nano.looks import HEADS
-from dssr.learn.nano.start import SHARP, Tokens, start
+from dssr.learn.nano.start import SHARP, Tokens, rates, start
 from dssr.learn.nano.tree import Choice, Row, attend, masks
 
 LETTER = 0.3
@@ -177,8 +177,7 @@ class Network(nn.Module):
 
 def turns(positions: Tensor, width: int) -> tuple[Tensor, Tensor]:
     """Cosines and sines of the rotary positions."""
-    rates = THETA ** -(torch.arange(0, width, 2) / width)
-    angles = positions[:, None] * rates
+    angles = positions[:, None] * rates(width, THETA)
     both = torch.cat([angles, angles], 1)
     return both.cos(), both.sin()
 
@@ -207,11 +206,9 @@ def look_losses(row: Row, kind: str, query: Tensor, key: Tensor) -> Tensor:
     return missed
 
 
-def answer_losses(logits: Tensor, row: Row) -> tuple[Tensor, Tensor]:
-    """Weighted mean loss of all predicted tokens; share of questions answered right among their own labels."""
-    targets, weights = torch.tensor(row.targets), torch.tensor(row.weights)
-    losses = functional.cross_entropy(logits, targets, reduction="none")
-    return (losses * weights).sum() / weights.sum().clamp(min=1.0), losses
+def text_losses(logits: Tensor, row: Row) -> Tensor:
+    """The loss of every predicted token."""
+    return functional.cross_entropy(logits, torch.tensor(row.targets), reduction="none")
 
 
 def probe_loss(probed: list[Tensor], choices: list[Choice]) -> Tensor:

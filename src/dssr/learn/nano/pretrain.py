@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from dssr.learn.nano.mixture import Dials, Recipe, rows, scribe_of
 from dssr.learn.nano.muon import Optimizer
-from dssr.learn.nano.network import Network, Shape, answer_losses, probe_loss
+from dssr.learn.nano.network import Network, Shape, probe_loss, text_losses
 from dssr.learn.nano.tree import Row
 
 STEPS = "progress.json"
@@ -108,7 +108,7 @@ class Plan:
 def losses(network: Network, row: Row) -> tuple[Tensor, dict[str, float]]:
     """Answers, other text, and the probes; and what they were."""
     logits, probed = network(row)
-    _, each = answer_losses(logits, row)
+    each = text_losses(logits, row)
     answers = torch.zeros(len(row.sources), dtype=torch.bool)
     answers[row.answers] = True
     weights = torch.tensor(row.weights)
@@ -139,8 +139,7 @@ def rate_factor(progress: Progress, plan: Plan) -> float:
 def train(plan: Plan, report: Callable[[Progress, dict[str, float]], None]) -> Progress:
     """Trains until the time is used up; goes on from the last checkpoint if there is one."""
     torch.manual_seed(plan.recipe.seed)
-    scribe = scribe_of(plan.recipe.tokenizer)
-    network = Network(plan.shape, scribe.tokens, probed_layers(plan.shape))
+    network = network_of(plan)
     optimizer = Optimizer(network, plan.rate)
     progress = load(plan.folder, network, optimizer)
     dials = Dials()
@@ -172,6 +171,11 @@ def _asked_to_stop() -> list[int]:
     asked: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
     return asked
+
+
+def network_of(plan: Plan) -> Network:
+    """A network with its first weights."""
+    return Network(plan.shape, scribe_of(plan.recipe.tokenizer).tokens, probed_layers(plan.shape))
 
 
 def probed_layers(shape: Shape) -> tuple[int, ...]:
