@@ -161,6 +161,8 @@ class ReaderConfig(Section, frozen=True):
 class WriterConfig(Section, frozen=True):
     """Training of the writer from the reader's loss."""
 
+    games: int | None = None
+    """Training games played per round, drawn anew for each; all when unset."""
     episodes_per_game: int = 2
     temperature: float = 0.7
     epsilon: float = 0.1
@@ -192,6 +194,8 @@ class WriterConfig(Section, frozen=True):
     a4_temperature: float = 1.1
     seeds: int = 3
     selection_budget: int = 128
+    validation_games: int | None = None
+    """Games per room count on which rounds are compared; all when unset."""
 
 
 class ContinuationConfig(Section, frozen=True):

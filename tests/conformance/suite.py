@@ -28,7 +28,7 @@ ROOM = (
     "you can make out a knife and a cookbook. There is a closed wooden door leading north.\nYou are carrying nothing."
 )
 STATE = (
-    "You are in the pantry. In the pantry: red apple, salt, banana on the shelf; fridge closed; stove; table. "
+    "You are in the pantry. In the pantry: red apple on the shelf, salt, banana, fridge closed, stove. "
     "From the pantry: north unexplored, east to the kitchen."
 )
 COMMANDS = ("go north", "open fridge", "take knife", "examine cookbook", "cook carrot with stove", "eat meal", "wait")

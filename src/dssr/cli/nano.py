@@ -1,16 +1,22 @@
 """`dssr nano build | card`: makes the built-in model from scratch, resumably, and puts results into its card."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dssr.cli.common import ConfigOption, JsonOption, emit, load_config, say
+from dssr.learn.nano.curriculum import STEPS
+
+if TYPE_CHECKING:
+    from dssr.learn.nano.network import Shape
 
 FolderOption = Annotated[Path, typer.Option("--folder", help="Where transcripts, tokenizer and checkpoints are kept.")]
 ModelOption = Annotated[Path | None, typer.Option("--model", help="Folder of the model; by default the package's own.")]
 RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Directories of finished runs.")]
-HoursOption = Annotated[float, typer.Option("--hours", min=0.0, help="Training time in all.")]
+SeedOption = Annotated[int, typer.Option("--seed", help="Of the first weights and of the data's order.")]
+ShapeOption = Annotated[str | None, typer.Option("--shape", help="Width, depth, heads, inner width: 160x6x5x416.")]
+StepsOption = Annotated[int, typer.Option("--steps", min=1, help="Training steps in all.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -24,7 +30,9 @@ def build(
     config: ConfigOption = "nano",
     folder: FolderOption = Path("data/nano-train"),
     model: ModelOption = None,
-    hours: HoursOption = 6.0,
+    steps: StepsOption = STEPS,
+    seed: SeedOption = 0,
+    shape: ShapeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Collect transcripts, train the tokenizer and the network, write the model folder."""
@@ -41,12 +49,28 @@ def build(
 
     def report(progress: Progress, seen: dict[str, float]) -> None:
         if progress.step % 100 == 0:
-            say(f"step {progress.step}, stage {progress.stage}: {progress.right:.3f} right", as_json)
+            say(f"step {progress.step} of {steps}: {progress.right:.3f} right", as_json)
 
-    network, progress = make(archive, folder, settings.seed, hours * 3600, report)
+    network, progress = make(archive, folder, seed, steps, _shape(shape), report)
     target = model or NANO
     export(network, folder / TOKENIZER, target, describe(network, progress))
     emit({"model": str(target), "steps": progress.step, "right": progress.right}, as_json)
+
+
+def _shape(text: str | None) -> "Shape":
+    from dssr.errors import UsageError
+    from dssr.learn.nano.build import SHAPE
+    from dssr.learn.nano.network import Shape
+
+    if text is None:
+        return SHAPE
+    try:
+        width, depth, heads, inner = map(int, text.split("x"))
+    except ValueError as error:
+        raise UsageError(f"{text!r} is no shape: give width, depth, heads and inner width, as 160x6x5x416.") from error
+    if heads < 5 or depth < 5 or width % (2 * heads):
+        raise UsageError(f"{text!r} cannot be built: 5 layers, 5 heads, and a width that 2 x heads divides are needed.")
+    return Shape(width, depth, heads, inner)
 
 
 def card(runs: RunsArgument, model: ModelOption = None, as_json: JsonOption = False) -> None:

@@ -1,4 +1,4 @@
-"""The episodes of a round: every training game, with lag and budget drawn evenly."""
+"""The episodes of a round: training games, with lag and budget drawn evenly."""
 
 from collections.abc import Sequence
 
@@ -9,6 +9,9 @@ from dssr.types import Cell, Game, Job
 
 def round_jobs(games: Sequence[Game], config: Config, memory: str, number: int, seed: int) -> list[Job]:
     """`number` is the round. Two episodes of one game differ in their seed, even if they draw the same cell."""
+    if config.writer.games is not None:
+        drawn = rng_of("collect", seed, number).sample(range(len(games)), min(config.writer.games, len(games)))
+        games = [games[place] for place in sorted(drawn)]
     jobs = []
     for game in games:
         for copy in range(config.writer.episodes_per_game):

@@ -16,7 +16,7 @@ from dssr.learn.line import Line
 from dssr.learn.results import BASE
 from dssr.learn.round import adapter_folder
 from dssr.learn.variants import Variant
-from dssr.measure.grid import Ask, ask_of
+from dssr.measure.grid import Ask
 from dssr.measure.plan import Count, Load, Rates, Walk, frame_of, load_of, plan, totals, walk_of
 from dssr.measure.score import needed
 from dssr.types import Record
@@ -74,7 +74,7 @@ def forecast(line: Line, rounds: range, desk: Desk, rates: tuple[float, float]) 
 
 def grid_of(line: Line) -> Ask:
     """The validation grid of a line, on a few games."""
-    ask = ask_of(line.config, line.archive, [BASE], [line.config.writer.selection_budget], split="valid")
+    ask = line.grid(BASE)
     return msgspec.structs.replace(ask, games=tuple(_few(ask.games)))
 
 
@@ -82,8 +82,7 @@ def _validation(line: Line, rounds: range, desk: Desk) -> list[Load]:
     names = ("untrained", *map(str, rounds))
     owed = sum(not (line.directory / f"valid-{name}" / "summary.json").exists() for name in names)
     few = grid_of(line)
-    games = sum(len(line.archive.games("valid", size)) for size in line.config.games.rooms)
-    scale = owed * games / len(few.games)
+    scale = owed * len(line.grid(BASE).games) / len(few.games)
     fields = ("calls", "new_calls", "tokens_in", "tokens_out", "most_calls", "most_tokens_in", "most_tokens_out")
     total = totals(plan(few, line.config, desk), Rates())
     return [Load("validation", *(round(scale * (total[name] or 0.0)) for name in fields))] if owed else []

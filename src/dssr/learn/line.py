@@ -22,7 +22,7 @@ from dssr.learn.round import Round, Tell, adapter_folder
 from dssr.learn.select import UNTRAINED, best_rounds
 from dssr.learn.variants import MAIN, Variant, variant_of
 from dssr.measure.diagnose import diagnose, summary_of
-from dssr.measure.grid import arguments_of, ask_of, fingerprints, jobs_of, open_archive, staffed_desk
+from dssr.measure.grid import Ask, arguments_of, ask_of, fingerprints, jobs_of, open_archive, staffed_desk
 from dssr.measure.leaks import refuse_leaks
 from dssr.models.load import weights_folder
 from dssr.record.run import Run
@@ -154,7 +154,7 @@ class Line:
         if (path / "summary.json").exists():
             return Run.open(path)
         memory, newest = (BASE, -1) if number is None else (f"dssr@r{number}", number)
-        ask = ask_of(self.config, self.archive, [memory], [self.config.writer.selection_budget], split="valid")
+        ask = self.grid(memory)
         jobs = jobs_of(ask, self.config)
         done = 0
 
@@ -178,6 +178,11 @@ class Line:
             refuse_leaks(run, desk.worlds)
             run.finish(summary_of(run))
         return Run.open(path)
+
+    def grid(self, memory: str) -> Ask:
+        """What is validated of a memory."""
+        writer = self.config.writer
+        return ask_of(self.config, self.archive, [memory], [writer.selection_budget], games=writer.validation_games)
 
     def desk(self, newest: int, jobs: Sequence[Job] = ()) -> AbstractContextManager[Desk]:
         """Models with the adapters of rounds up to `newest`, opened for a while and closed before training."""

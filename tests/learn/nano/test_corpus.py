@@ -22,7 +22,7 @@ from dssr.learn.nano.tasks import (
 @pytest.fixture(scope="module")
 def stored(archive: Archive, tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("corpus") / "train.jsonl"
-    collect(archive, list(archive.games("train"))[:1], file, 1, (0,))
+    collect(archive, archive.games("train")[:1], file, [(1, 0)], 1)
     return file
 
 
@@ -35,7 +35,7 @@ def transcript(stored: Path) -> Transcript:
 def test_collecting_again_adds_nothing(archive: Archive, stored: Path) -> None:
     """Catches an interrupted collection that repeats what it has."""
     before = stored.read_bytes()
-    assert collect(archive, list(archive.games("train"))[:1], stored, 1, (0,)) == 0
+    assert collect(archive, archive.games("train")[:1], stored, [(1, 0)], 1) == 0
     assert stored.read_bytes() == before
 
 
@@ -76,11 +76,14 @@ def test_oracle_keeps_to_the_budget(scribe: Scribe, transcript: Transcript) -> N
 
 
 def test_writer_learns_the_reply_alone(scribe: Scribe, transcript: Transcript) -> None:
-    """Catches a loss on the writer's prompt, or a reply without its end mark."""
+    """Catches a loss on the writer's prompt, a reply without its end mark, and rewrites of another prompt."""
     rng = random.Random(2)
     written = write_along(transcript, "summary", 60, 0.98, rng, lambda text: len(scribe.encode(text)))
-    tree = writer_tree(scribe, transcript, written, 3)
-    places = [place for place, _ in tree.learn]
-    assert places == list(range(places[0], len(tree.trunk)))
-    assert scribe.tokenizer.decode(tree.trunk[places[0] : -1]) == written.states[3]
-    assert tree.trunk[-1] == scribe.end
+    tree = writer_tree(scribe, transcript, written, 3, 4, rng)
+    assert not tree.learn
+    assert len(tree.branches) == 4
+    for branch in tree.branches:
+        assert branch.start == len(tree.trunk)
+        assert [place for place, _ in branch.learn] == list(range(1, len(branch.ids)))
+        assert branch.ids[-1] == scribe.end
+    assert scribe.tokenizer.decode(tree.branches[0].ids[1:-1]) == written.states[3]

@@ -6,7 +6,7 @@ import torch
 from dssr.learn.nano.drill import Question, drill
 from dssr.learn.nano.looks import FETCH, HELD, LINE, MATCH, WORD
 from dssr.learn.nano.mixture import scribe_of
-from dssr.learn.nano.network import Network, Shape, look_losses
+from dssr.learn.nano.network import Network, Shape, look_loss
 from dssr.learn.nano.tasks import Scribe, ask, shown, tree_of
 from dssr.learn.nano.tree import lay_out
 from dssr.models.load import NANO
@@ -68,9 +68,9 @@ def test_a_look_counts_what_the_head_may_see(scribe: Scribe) -> None:
     asked = [ask(scribe, GOAL, one, shown(one, 6, rng)) for one in drill(rng, 2)]
     row = lay_out([tree_of(asked[:1]), tree_of(asked)])
     blind = torch.zeros(len(row.ids), 8)
-    lost = look_losses(row, FETCH, blind, blind)
+    lost = look_loss(row, FETCH, [(blind, blind), (blind, blind)])
     seen = [len(one.ids) - 1 for one in (asked[0], *asked)]
-    assert torch.allclose(lost, torch.tensor(seen, dtype=torch.float32).log())
+    assert torch.allclose(lost, torch.tensor(seen, dtype=torch.float32).log().mean())
 
 
 def test_first_weights_already_look_back_and_find_the_line(scribe: Scribe) -> None:
@@ -82,7 +82,7 @@ def test_first_weights_already_look_back_and_find_the_line(scribe: Scribe) -> No
     asked = ask(scribe, GOAL, question, shown(question, 12, rng))
     network(lay_out([tree_of([asked])]))
     query, key = network.model.parts()[0].self_attn.asked
-    for head, distance in enumerate((1, 2, 3)):
+    for head, distance in enumerate((1, 2, 3, 4)):
         scores = query[head] @ key[head].T / query.shape[-1] ** 0.5
         best = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), float("-inf")).argmax(1)
         places = torch.arange(len(asked.ids) - 30, len(asked.ids) - 1)

@@ -46,7 +46,7 @@ def test_lists_split_into_things_and_preparations() -> None:
     assert [tuple(item) for item in found] == [
         ("block of cheese", "sliced roasted"),
         ("salt", ""),
-        ("pork chop", ""),
+        ("pork chop", "raw"),
         ("knife", ""),
     ]
 

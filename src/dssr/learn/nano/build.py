@@ -10,7 +10,7 @@ from dssr.learn.nano import tokenizer
 from dssr.learn.nano.corpus import collect, read
 from dssr.learn.nano.drill import drill
 from dssr.learn.nano.mixture import Recipe
-from dssr.learn.nano.names import WORDS
+from dssr.learn.nano.names import ROOMS, WORDS
 from dssr.learn.nano.network import Network, Shape
 from dssr.learn.nano.pretrain import Plan, Progress, load, network_of, train
 from dssr.learn.nano.tasks import any_format, decisions, fresh, full_question, shown, write_along
@@ -22,25 +22,26 @@ TRANSCRIPTS = "train.jsonl"
 HELD_OUT = "valid.jsonl"
 TOKENIZER = "tokenizer"
 SHAPE = Shape(width=160, depth=6, heads=5, inner=416)
-PASSES = ((0, (0,)), (1, (20,)), (1, (0,)), (2, (10, 40)), (2, (0, 20)))
-"""(number, fillers) of the transcripts of each game; number 0 is the policy without slips."""
+WANTED = ((0, 0), (1, 0), (1, 20), (2, 0), (2, 10), (2, 20), (2, 40))
+"""(number, filler) of the transcripts of each training game; number 0 is the policy without slips."""
+GAMES = 120
+"""Training games that are walked: under new names and a turned compass these are enough."""
+HELD_OUT_WANTED = ((0, 0), (0, 20))
 BUDGETS = (16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
-def collect_all(archive: Archive, folder: Path) -> int:
+def collect_all(archive: Archive, folder: Path, workers: int = 2) -> int:
     """Transcripts of the training games, and a few of the validation games for monitoring."""
-    made = 0
-    for number, fillers in PASSES:
-        made += collect(archive, list(archive.games("train")), folder / TRANSCRIPTS, number, fillers)
-    return made + collect(archive, list(archive.games("valid")), folder / HELD_OUT, 0, (0, 20))
+    made = collect(archive, archive.games("train")[:GAMES], folder / TRANSCRIPTS, WANTED, workers)
+    return made + collect(archive, archive.games("valid"), folder / HELD_OUT, HELD_OUT_WANTED, workers)
 
 
-def sample_texts(transcripts: Path, seed: int, each: int = 400) -> list[str]:
+def sample_texts(transcripts: Path, each: int = 400) -> list[str]:
     """What the tokenizer learns from: prompts of both roles, under new names only."""
     prompts = load_prompts()
     texts: list[str] = []
-    for number, (_, transcript) in enumerate(read(transcripts)):
-        rng = rng_of("nano tokenizer", seed, number)
+    for number, (_, transcript) in enumerate(sorted(read(transcripts), key=lambda one: one[0])):
+        rng = rng_of("nano tokenizer", 0, number)
         named = fresh(transcript, rng, keep=0.0)
         for index in rng.sample(decisions(named), 2):
             question = full_question(named, index)
@@ -56,8 +57,9 @@ def sample_texts(transcripts: Path, seed: int, each: int = 400) -> list[str]:
             budget = rng.choice((24, 48, 96))
             written = write_along(named, any_format(rng), budget, 0.95, rng, lambda text: len(text) // 9)
             texts += written.states
-            view = View(named.goal, named.steps[-1].action, named.steps[-1].observation)
-            texts.append(writer_messages("", view, written.states[-1])[1].content)
+            for index in rng.sample(range(1, len(named.steps)), 8):
+                view = View(named.goal, named.steps[index].action, named.steps[index].observation)
+                texts.append(writer_messages("", view, written.states[index - 1])[1].content)
     # Words of names become tokens both at the start of a line and inside it.
     lists = ["\n".join(WORDS), " ".join(("", *WORDS))] * (len(texts) // 8)
     return texts + lists + _instructions(prompts, len(texts))
@@ -69,27 +71,33 @@ def _instructions(prompts: Prompts, many: int) -> list[str]:
     return [prompts.reader] * (many // 4) + writer * max(1, many // 100)
 
 
-def ensure_tokenizer(folder: Path, seed: int, context_length: int = 8192) -> Path:
+def ensure_tokenizer(folder: Path, context_length: int = 8192) -> Path:
     """The tokenizer's folder, trained on the transcripts if it is not there."""
     place = folder / TOKENIZER
     if not (place / "tokenizer.json").exists():
-        tokenizer.save(tokenizer.train(sample_texts(folder / TRANSCRIPTS, seed), WORDS), place, context_length)
+        tokenizer.save(tokenizer.train(sample_texts(folder / TRANSCRIPTS), (*WORDS, *ROOMS)), place, context_length)
     return place
 
 
-def plan_of(folder: Path, seed: int, seconds: float, shape: Shape = SHAPE) -> Plan:
+def plan_of(folder: Path, seed: int, steps: int, shape: Shape) -> Plan:
     recipe = Recipe(str(folder / TRANSCRIPTS), str(folder / TOKENIZER), seed)
-    return Plan(folder / "checkpoint", recipe, shape, seconds=seconds)
+    return Plan(folder / f"checkpoint-{seed}-{'x'.join(map(str, shape))}", recipe, shape, steps)
 
 
 def build(
-    archive: Archive, folder: Path, seed: int, seconds: float, report: Callable[[Progress, dict[str, float]], None]
+    archive: Archive,
+    folder: Path,
+    seed: int,
+    steps: int,
+    shape: Shape,
+    report: Callable[[Progress, dict[str, float]], None],
 ) -> tuple[Network, Progress]:
-    """Everything up to the trained network; goes on where an earlier call stopped."""
+    """Everything up to the trained network; goes on where an earlier call stopped. Networks of other seeds and shapes
+    share transcripts and tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
     collect_all(archive, folder)
-    ensure_tokenizer(folder, seed)
-    plan = plan_of(folder, seed, seconds)
+    ensure_tokenizer(folder)
+    plan = plan_of(folder, seed, steps, shape)
     train(plan, report)
     return restore(plan)
 

@@ -40,8 +40,8 @@ What makes hours enough is told to the network, not waited for:
 - linear probes at the ends of the option lines learn which option is right and what is true of each.
 
 All of this is made from the training text alone. Probes and looks are not part of the exported weights, which are an
-ordinary Qwen3. The data stream runs beside the training, so the point at which the curriculum moves on depends on
-timing: a rebuild is the same recipe, not the same bits.
+ordinary Qwen3. What is taught at which step is fixed (`curriculum.py`), and every row of data follows from the seed and
+its number: a rebuild with as many threads on an equal machine meets the same rows in the same order.
 
 ## Measured
 """

@@ -5,7 +5,9 @@ JSON lines, so that collecting can go on while training reads.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import msgspec
@@ -18,7 +20,6 @@ from dssr.games.world import Node, World
 from dssr.seeds import rng_of
 from dssr.types import LABELS, Game, Record
 
-FILLERS = (0, 20, 10, 40, 5)
 SLIP = 0.12
 
 
@@ -92,23 +93,31 @@ def key_of(game: Game, filler: int, number: int) -> str:
     return f"{game.id}/{filler}/{number}"
 
 
-def collect(archive: Archive, games: list[Game], file: Path, number: int, fillers: tuple[int, ...] = FILLERS) -> int:
-    """Appends the transcripts that are not yet in the file; `number` tells repetitions apart, 0 has no slips."""
+def transcripts_of(archive: Archive, game: Game, wanted: Sequence[tuple[int, int]]) -> list[tuple[str, Transcript]]:
+    """The transcripts of one game by key; `wanted` are (number, filler), and number 0 has no slips."""
+    world = World.open(archive, game)
+    made = []
+    for number, filler in wanted:
+        rng = rng_of("nano transcript", game.id, filler, number)
+        made.append((key_of(game, filler, number), play(world, filler, SLIP if number else 0.0, rng)))
+    world.close()
+    return made
+
+
+def collect(
+    archive: Archive, games: Sequence[Game], file: Path, wanted: Sequence[tuple[int, int]], workers: int
+) -> int:
+    """Appends the transcripts that are not yet in the file, a game at a time."""
     known = {key for key, _ in read(file)}
+    missing = {game: [one for one in wanted if key_of(game, one[1], one[0]) not in known] for game in games}
     made = 0
-    with file.open("ab") as out:
-        for game in games:
-            wanted = [filler for filler in fillers if key_of(game, filler, number) not in known]
-            if not wanted:
-                continue
-            world = World.open(archive, game)
-            for filler in wanted:
-                rng = rng_of("nano transcript", game.id, filler, number)
-                transcript = play(world, filler, SLIP if number else 0.0, rng)
-                out.write(msgspec.json.encode((key_of(game, filler, number), transcript)) + b"\n")
-                made += 1
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool, file.open("ab") as out:
+        jobs = [pool.submit(transcripts_of, archive, game, left) for game, left in missing.items() if left]
+        for job in jobs:
+            lines = [msgspec.json.encode(one) + b"\n" for one in job.result()]
+            out.write(b"".join(lines))
             out.flush()
-            world.close()
+            made += len(lines)
     return made
 
 

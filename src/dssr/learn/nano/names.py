@@ -26,6 +26,9 @@ LIST = """
     flour hot leg oil onion orange parsley pepper pork potato purple red salt water white wing yellow
 """
 WORDS = tuple(LIST.split())
+PLACES = "backyard bathroom bedroom corridor driveway garden kitchen livingroom pantry shed street supermarket"
+ROOMS = tuple(PLACES.split())
+"""How the game calls its rooms."""
 FAMILIAR = 0.75
 """Share of words from the list; the others are invented, as a name never read before would be."""
 CONSONANTS = "b c d f g h j k l m n p qu r s t v w z bl br ch cl cr dr fl fr gl gr pl pr sh sl sp st th tr"

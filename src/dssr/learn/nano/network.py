@@ -1,6 +1,7 @@
 """The Qwen3 network in the few lines that training over trees needs; parameter names are those of transformers."""
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -149,13 +150,9 @@ class Network(nn.Module):
         kinds = {kind for kind, _ in row.looks}
         found: dict[str, Tensor] = {}
         for kind, heads in HEADS.items():
-            if kind not in kinds:
-                continue
-            losses = []
-            for number, head in heads:
-                query, key = self.model.parts()[number].self_attn.asked
-                losses.append(look_losses(row, kind, query[head], key[head]).mean())
-            found[kind] = torch.stack(losses).mean()
+            if kind in kinds:
+                asked = [(self.model.parts()[number].self_attn.asked, head) for number, head in heads]
+                found[kind] = look_loss(row, kind, [(query[head], key[head]) for (query, key), head in asked])
         return found
 
     def forward(self, row: Row) -> tuple[Tensor, list[Tensor]]:
@@ -187,23 +184,33 @@ def turn(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return states * cos + torch.cat([-states[..., half:], states[..., :half]], -1) * sin
 
 
-def look_losses(row: Row, kind: str, query: Tensor, key: Tensor) -> Tensor:
-    """How far the attention of one head is from where it should go, per look."""
-    looks = [(source, targets) for (each, source), targets in row.looks.items() if each == kind]
-    sources = torch.tensor([source for source, _ in looks])
+def look_loss(row: Row, kind: str, heads: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """How far the attention of some heads, given as queries and keys, is from where it should go: the mean over all
+    looks of a kind. Span by span, as in `tree.attend`, because a look sees nothing of other spans."""
     starts = [first for first, _, _, _ in row.spans]
-    spans = torch.tensor([row.spans[bisect_right(starts, source) - 1] for source, _ in looks])
-    scores = query[sources] @ key.T / key.shape[-1] ** 0.5
-    place = torch.arange(len(row.ids))
-    own = (place >= spans[:, :1]) & (place <= sources[:, None])
-    trunk = (place >= spans[:, 2:3]) & (place < spans[:, 3:])
-    wanted = torch.zeros_like(own)
-    for number, (_, targets) in enumerate(looks):
-        wanted[number, list(targets)] = True
-    nothing = float("-inf")
-    seen = scores.masked_fill(~(own | trunk), nothing).logsumexp(1)
-    missed: Tensor = seen - scores.masked_fill(~wanted, nothing).logsumexp(1)
-    return missed
+    found: dict[int, list[tuple[int, set[int]]]] = {}
+    for (each, source), targets in row.looks.items():
+        if each == kind:
+            found.setdefault(bisect_right(starts, source) - 1, []).append((source, targets))
+    sizes = [last - first for first, last, _, _ in row.spans]
+    queries = torch.split(torch.stack([query for query, _ in heads]), sizes, 1)
+    keys = torch.split(torch.stack([key for _, key in heads]), sizes, 1)
+    missed: list[Tensor] = []
+    for number, looks in found.items():
+        first, last, trunk_first, trunk_last = row.spans[number]
+        before = trunk_last - trunk_first
+        own = keys[number]
+        key = torch.cat([keys[starts.index(trunk_first)][:, :before], own], 1) if before else own
+        sources = torch.tensor([source - first for source, _ in looks])
+        scores = queries[number][:, sources] @ key.mT / key.shape[-1] ** 0.5
+        later = torch.arange(before + last - first) > sources[:, None] + before
+        other = torch.ones_like(later)
+        for place, (_, targets) in enumerate(looks):
+            other[place, [at - first + before if at >= first else at - trunk_first for at in targets]] = False
+        nothing = float("-inf")
+        seen = scores.masked_fill(later, nothing).logsumexp(-1)
+        missed.append(seen - scores.masked_fill(other, nothing).logsumexp(-1))
+    return torch.cat(missed, 1).mean()
 
 
 def text_losses(logits: Tensor, row: Row) -> Tensor:

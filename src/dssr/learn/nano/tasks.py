@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from tokenizers import Tokenizer
 
-from dssr.agent.layout import reader_messages, writer_messages
+from dssr.agent.layout import WRITER_FIELDS, reader_messages, writer_messages
 from dssr.agent.texts import Prompts
 from dssr.games.history import render_history
 from dssr.learn.nano.corpus import Seen, Transcript
@@ -31,6 +31,8 @@ SPACE = "Ġ"
 SPARSE = 5
 """One in so many echoes is learned: predicting a token costs as much as a layer."""
 CONTEXT_END = "\n</CONTEXT>"
+NEWS = 12
+"""Most new words of a rewrite that count."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +80,15 @@ class Scribe:
         return tuple(sorted((spaced, bare) for spaced, bare in pairs if bare is not None))
 
     @cached_property
+    def parts(self) -> tuple[int, ...]:
+        """What opens a part of a prompt; the previous state's header comes first."""
+        headers = [self.encode(f"{label}\n-")[:-1] for label in (WRITER_FIELDS[1], WRITER_FIELDS[3])]
+        roles = [self.special(f"<|{role}|>") for role in ("system", "user", "assistant")]
+        return (*(ids[-1] for ids in headers), *roles)
+
+    @cached_property
     def tokens(self) -> Tokens:
-        return Tokens(self.tokenizer.get_vocab_size(), self.labels, self.twins)
+        return Tokens(self.tokenizer.get_vocab_size(), self.labels, self.twins, self.parts)
 
     def name(self, text: str) -> Name:
         if text not in self.names:
@@ -289,6 +298,7 @@ class Written:
 
     style: Format
     budget: int
+    retention: float
     states: tuple[str, ...]
     """One per step."""
 
@@ -305,19 +315,36 @@ def write_along(
     for step in transcript.steps:
         view = View(transcript.goal, step.action, step.observation)
         states.append(rewrite(style, budget, states[-1] if states else "", view, rng, retention, count))
-    return Written(style, budget, tuple(states))
+    return Written(style, budget, retention, tuple(states))
 
 
-def writer_tree(scribe: Scribe, transcript: Transcript, written: Written, index: int) -> Tree:
-    """One rewrite to be imitated: the prompt, then the state and the end mark."""
+def novelty(written: Written) -> list[float]:
+    """How often each rewrite is practised: the more words it adds, the more often. Most steps of a walk add none, and
+    the one that shows the recipe comes once in a game."""
+    pairs = pairwise(("", *written.states))
+    return [1.0 + min(len(set(after.split()) - set(before.split())), NEWS) for before, after in pairs]
+
+
+def writer_tree(
+    scribe: Scribe, transcript: Transcript, written: Written, index: int, rewrites: int, rng: random.Random
+) -> Tree:
+    """One rewrite to be imitated, and others of the same prompt: the prompt is the trunk, each state a branch."""
     step = transcript.steps[index]
+    view = View(transcript.goal, step.action, step.observation)
     previous = written.states[index - 1] if index else ""
+    settings = written.style, written.budget, previous, view, rng, written.retention
+    states = [rewrite(*settings, lambda text: len(scribe.encode(text))) for _ in range(rewrites - 1)]
     system = scribe.prompts.writer(written.style, written.budget)
-    prompt = scribe.prompt(writer_messages(system, View(transcript.goal, step.action, step.observation), previous))
-    reply = [*scribe.encode(written.states[index]), scribe.end]
-    ids = (*prompt, *reply)
-    looks = tuple(copies_of(ids, len(prompt), scribe.encode(previous), names_of(scribe, transcript)))
-    return Tree(ids, (), tuple((place, 1.0) for place in range(len(prompt), len(ids))), looks)
+    prompt = scribe.prompt(writer_messages(system, view, previous))
+    names, told = names_of(scribe, transcript), scribe.encode(previous)
+    branches = []
+    for state in (written.states[index], *states):
+        # The last token of the prompt belongs to the branch: the reply's first token is predicted from it.
+        tail = (prompt[-1], *scribe.encode(state), scribe.end)
+        looks = tuple(copies_of((*prompt, *tail[1:]), len(prompt), told, names))
+        learn = tuple((place, 1.0) for place in range(1, len(tail)))
+        branches.append(Branch(len(prompt) - 1, tail, learn, looks=looks))
+    return Tree(tuple(prompt[:-1]), tuple(branches))
 
 
 def names_of(scribe: Scribe, transcript: Transcript) -> list[Name]:

@@ -2,7 +2,8 @@
 
 Two stages. Merges inside words come first, so a name is always cut into the same pieces wherever it stands.
 Then whole words that often follow each other are joined, and the game's stock sentences become one token each.
-The letter that opens an option line is always a token of its own, the same one that answers.
+The letter that opens an option line is always a token of its own, the same one that answers; so is what parts the
+items of a list, article included.
 """
 
 import json
@@ -23,8 +24,9 @@ CHAT_TEMPLATE = (
     "{%- if add_generation_prompt -%}{{- '<|assistant|>' -}}{%- endif -%}"
 )
 LABEL = r"(?:(?<=\n)|\A)[A-Za-z](?=\. )"
-CLAUSE = r"[^\n]+?(?:[.!?:\]-]+\n+(?=\S)|[.!?:](?= |\z)|,(?= )|(?=\n)|\z)"
-PIECES = Regex(f"{LABEL}|\\n|{CLAUSE}")
+ITEM = r", an?(?: raw)?(?= )"
+CLAUSE = rf"[^\n]+?(?:[.!?:\]-]+\n+(?=\S)|[.!?:](?= |\z)|(?={ITEM})|,(?= )|(?=\n)|\z)"
+PIECES = Regex(f"{LABEL}|\\n|{ITEM}|{CLAUSE}")
 WORDS = Regex(r"\n| ?[A-Za-z'\-]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+")
 
 

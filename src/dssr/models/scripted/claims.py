@@ -74,3 +74,11 @@ def put(claims: list[Claim], new: Claim) -> list[Claim]:
     """The claims with `new` at the end, in place of whatever it replaces."""
     replaced = key(new)
     return [claim for claim in claims if key(claim) != replaced] + [new]
+
+
+def mend(claims: list[Claim], new: Claim) -> list[Claim]:
+    """The claims with `new` where the claim stood that it replaces, or else at the end."""
+    replaced = key(new)
+    if all(key(claim) != replaced for claim in claims):
+        return [*claims, new]
+    return [new if key(claim) == replaced else claim for claim in claims]

@@ -31,7 +31,7 @@ def sentence(claim: Claim) -> str:
     if claim.kind == "carry":
         return f"you carry the {_prepared(args[0], args[1])}"
     if claim.kind == "at":
-        return f"the {_prepared(args[0], args[4])} is {args[1]} the {args[2]} in the {args[3]}"
+        return f"the {_prepared(args[0], args[4])} is {_placed(args)}in the {args[3]}"
     if claim.kind == "fixture":
         return f"the {args[0]} stands in the {args[1]}" + (f" and is {args[2]}" if args[2] else "")
     if claim.kind == "exit":
@@ -62,7 +62,7 @@ def _slots(claims: list[Claim]) -> str:
 def _status(claims: list[Claim]) -> list[str]:
     lines = [f"You are in the {claim.args[0]}." for claim in claims if claim.kind == "here"]
     held = [_prepared(*claim.args) for claim in claims if claim.kind == "carry"]
-    return lines + ([f"You carry the {', the '.join(held)}."] if held else [])
+    return lines + ([f"You carry {', '.join(map(_one, held))}."] if held else [])
 
 
 def _sections(claims: list[Claim]) -> list[str]:
@@ -74,34 +74,44 @@ def _sections(claims: list[Claim]) -> list[str]:
             groups[name] = [*groups.pop(name, []), claim]
     lines = []
     for name, members in groups.items():
-        if name == "":
-            lines.append(f"Recipe: {', '.join(_directive(claim) for claim in members)}.")
-        else:
-            lines += _room(name, members)
+        lines.append(f"{name}: {_listed(members)}.")
     return lines
 
 
 def _section(claim: Claim) -> str | None:
     if claim.kind in ("need", "do"):
-        return ""
+        return "Recipe"
     if claim.kind == "at":
-        return claim.args[3]
+        return f"In the {claim.args[3]}"
     if claim.kind == "fixture":
-        return claim.args[1]
-    return claim.args[0] if claim.kind == "exit" else None
+        return f"In the {claim.args[1]}"
+    return f"From the {claim.args[0]}" if claim.kind == "exit" else None
 
 
-def _room(room: str, claims: list[Claim]) -> list[str]:
-    parts: dict[str, list[str]] = {}
-    for claim in claims:
-        if claim.kind == "at":
-            name, preposition, holder, _, words = claim.args
-            parts.setdefault(f" {preposition} the {holder}", []).append(_prepared(name, words))
-    inside = [f"{', '.join(names)}{place}" for place, names in parts.items()]
-    inside += [" ".join(filter(None, (c.args[0], c.args[2]))) for c in claims if c.kind == "fixture"]
-    ways = [_way(claim.args) for claim in claims if claim.kind == "exit"]
-    lines = [f"In the {room}: {'; '.join(inside)}."] if inside else []
-    return lines + ([f"From the {room}: {', '.join(ways)}."] if ways else [])
+def _listed(claims: list[Claim]) -> str:
+    """The claims of one section."""
+    if claims[0].kind in ("need", "do"):
+        return ", ".join(map(_directive, claims))
+    if claims[0].kind == "exit":
+        return ", ".join(_way(claim.args) for claim in claims)
+    return ", ".join(map(_inside, claims))
+
+
+def _inside(claim: Claim) -> str:
+    """A thing or a piece of furniture in the list of its room."""
+    if claim.kind == "fixture":
+        return " ".join(filter(None, (claim.args[0], claim.args[2])))
+    return f"{_one(_prepared(claim.args[0], claim.args[4]))} {_placed(claim.args)}".rstrip()
+
+
+def _one(name: str) -> str:
+    """The name as the game lists it, so that a writer can copy it."""
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def _placed(args: tuple[str, ...]) -> str:
+    """Where in its room a thing is, if that is told."""
+    return f"{args[1]} the {args[2]} " if args[2] else ""
 
 
 def _way(args: tuple[str, ...]) -> str:

@@ -2,7 +2,7 @@
 
 import re
 
-from dssr.models.scripted.claims import OPPOSITE, PARTICIPLES, Claim, put
+from dssr.models.scripted.claims import APPLIANCES, OPPOSITE, PARTICIPLES, Claim, put
 from dssr.models.scripted.formats import NOTHING, SLOTS
 from dssr.models.scripted.lines import is_lines, parse_lines
 from dssr.models.scripted.text import thing
@@ -10,10 +10,11 @@ from dssr.models.scripted.update import finished, replay
 
 _TAG = re.compile(r"\s*\[(?:certain|likely|unsure)\]\s*$")
 _SENTENCE = re.compile(r"(?<=[.])\s+|\n+")
-_AT = re.compile(r"the (.+) is (in|on) the (.+?) in the (.+)$")
+_AT = re.compile(r"the (.+) is (?:(in|on) the (.+?) )?in the (.+)$")
 _STANDS = re.compile(r"the (.+?) stands in the (.+?)(?: and is (open|closed))?$")
 _WAY = re.compile(r"(north|south|east|west) (?:to the ([^(]+?)|unexplored)(?: \((open|closed|locked) ([^)]+)\))?$")
 _PLACED = re.compile(r"(.+) (in|on) the (.+)$")
+_ARTICLE = re.compile(r"^(?:an?|some|the) ")
 _RAW = re.compile(r"^(?:> ?\S|-= .+? =-)", re.M)
 
 
@@ -49,7 +50,7 @@ def _claims(piece: str) -> list[Claim]:
     if label == "recipe":
         return [claim for part in rest.split(", ") if (claim := _directive(part))]
     if label.startswith("in the "):
-        return [claim for part in rest.split("; ") for claim in _inside(part, head[7:])]
+        return [_inside(part, head[7:]) for part in rest.split(", ")]
     if label.startswith("from the "):
         return [claim for part in rest.split(", ") if (claim := _way(part, head[9:]))]
     return []
@@ -58,13 +59,13 @@ def _claims(piece: str) -> list[Claim]:
 def _plain(piece: str) -> list[Claim]:
     if piece.startswith("you are in the "):
         return [Claim("here", (piece[15:],))]
-    if piece.startswith("you carry the "):
-        return [Claim("carry", tuple(thing(name))) for name in piece[14:].split(", the ")]
+    if piece.startswith("you carry "):
+        return [Claim("carry", tuple(thing(_ARTICLE.sub("", name)))) for name in piece[10:].split(", ")]
     if match := _STANDS.match(piece):
         return [Claim("fixture", (match.group(1), match.group(2), match.group(3) or ""))]
     if match := _AT.match(piece):
         item = thing(match.group(1))
-        return [Claim("at", (item.name, match.group(2), match.group(3), match.group(4), item.words))]
+        return [Claim("at", (item.name, match.group(2) or "", match.group(3) or "", match.group(4), item.words))]
     return []
 
 
@@ -75,14 +76,16 @@ def _directive(part: str) -> Claim | None:
     return Claim("do", (verb, name)) if verb in PARTICIPLES and name else None
 
 
-def _inside(part: str, room: str) -> list[Claim]:
-    if match := _PLACED.match(part):
-        items = [thing(name) for name in match.group(1).split(", ")]
-        return [Claim("at", (item.name, match.group(2), match.group(3), room, item.words)) for item in items]
+def _inside(part: str, room: str) -> Claim:
+    """What a room's list says of one thing. What has neither a place nor a state is a thing, unless an appliance."""
     name, _, state = part.rpartition(" ")
     if name and state in ("open", "closed"):
-        return [Claim("fixture", (name, room, state))]
-    return [Claim("fixture", (part, room, ""))]
+        return Claim("fixture", (name, room, state))
+    if part in APPLIANCES.values():
+        return Claim("fixture", (part, room, ""))
+    match = _PLACED.match(part)
+    item = thing(_ARTICLE.sub("", match.group(1) if match else part))
+    return Claim("at", (item.name, *(match.group(2, 3) if match else ("", "")), room, item.words))
 
 
 def _way(part: str, room: str) -> Claim | None:

@@ -40,7 +40,7 @@ _BLOCK = re.compile(r"^> ?(.+)$", re.M)
 class Thing(NamedTuple):
     name: str
     words: str
-    """Preparations, for example `sliced roasted`; `raw` is left out."""
+    """Preparations, for example `sliced roasted`, or `raw`."""
 
 
 class Sight(NamedTuple):
@@ -76,7 +76,7 @@ def thing(name: str) -> Thing:
     cut = 0
     while cut < len(parts) - 1 and parts[cut] in _WORDS:
         cut += 1
-    return Thing(" ".join(parts[cut:]), " ".join(word for word in parts[:cut] if word != "raw"))
+    return Thing(" ".join(parts[cut:]), " ".join(parts[:cut]))
 
 
 @lru_cache(maxsize=4096)

@@ -1,6 +1,6 @@
 """Brings claims up to date with one more observation: adds what is new, corrects what changed, loses nothing."""
 
-from dssr.models.scripted.claims import FLOOR, OPPOSITE, Claim, carried, here, is_done, key, put
+from dssr.models.scripted.claims import FLOOR, OPPOSITE, Claim, carried, here, is_done, key, mend, put
 from dssr.models.scripted.text import Sight, Thing, blocks, look
 
 
@@ -61,11 +61,14 @@ def _room(claims: list[Claim], before: str | None, action: str | None, sight: Si
 
 
 def _way(claims: list[Claim], room: str, direction: str, to: str, door: str, state: str) -> list[Claim]:
-    """Keeps one claim per way: the backward one, and a second from the other end, would say the same again."""
+    """Keeps one claim per way, as it was first walked: seen again, or from its other end, it stays where it stands."""
+    this, other = Claim("exit", (room, direction, to, door, state)), None
     if to:
-        other = ("exit", to, OPPOSITE[direction])
-        claims = [claim for claim in claims if key(claim) != other]
-    return put(claims, Claim("exit", (room, direction, to, door, state)))
+        other = Claim("exit", (to, OPPOSITE[direction], room, door, state))
+        if any(key(claim) == key(other) and claim.args[2] for claim in claims):
+            this, other = other, this
+        claims = [claim for claim in claims if key(claim) != key(other)]
+    return mend(claims, this)
 
 
 def _opened(claims: list[Claim], sight: Sight, room: str) -> list[Claim]:

@@ -1,12 +1,15 @@
 """A writer that forgets in a documented way: the stand-in for a prompted language model.
 
-Each rewrite merges the previous state with the new observation without error, and then loses claims twice:
+It notes where it is, what it carries, the recipe, where foods, the knife and the appliances are, and the ways it has
+walked. Each rewrite merges the previous state with the new observation without error, and then loses claims twice:
 1. *Drift.* A claim that the observation does not show again is dropped with chance
    (1 - retention) * (0.5 + age) * (1 + pressure) * care. Age runs from 0 (newest in the text) to 1 (oldest);
    pressure is twice what the full text takes beyond three quarters of the budget, in budgets, at most 1.5;
    care is below 1 for what the format's instruction protects. Half of the lost directives leave the bare
    ingredient behind.
-2. *Budget.* What still does not fit goes in order of worth: kind of claim, less for age, plus noise.
+2. *Budget.* What still does not fit goes in order of worth: kind of claim, less for age, plus noise. Age costs so
+   much that what was just seen pushes out what was learned long ago; under `guide`, whose rule names what to keep,
+   it costs little.
 With retention 1 only the budget takes anything. The generator passed in decides; equal generators, equal states.
 """
 
@@ -22,8 +25,8 @@ from dssr.types import View
 
 TRIED = 6
 """Commands that `slots` tries to remember."""
-NOISE = 0.8
-AGE_COST = 1.0
+NOISE = 0.5
+AGE_COST: dict[Format, float] = {"summary": 3.0, "belief": 3.0, "slots": 3.0, "guide": 1.0}
 MOST_PRESSURE = 1.5
 LEFT_BEHIND = 0.5
 """Chance that a lost directive still leaves its ingredient."""
@@ -39,11 +42,8 @@ WORTH: dict[Sort, float] = {
     "way": 4.5,
     "food": 4.0,
     "carried": 3.0,
-    "opened": 2.5,
     "spare": 2.0,
-    "unexplored": 2.0,
     "tried": 4.0,
-    "furniture": 1.0,
 }
 GUIDE_CARE: dict[Sort, float] = {
     "directive": 0.35,
@@ -53,10 +53,9 @@ GUIDE_CARE: dict[Sort, float] = {
     "way": 0.2,
     "food": 0.2,
     "spare": 0.2,
-    "opened": 0.2,
 }
 """Chance of drift under `guide`, relative to `summary`."""
-GUIDE_WORTH: dict[Sort, float] = {"opened": 4.5, "food": 4.5, "carried": 1.5, "tried": 0.5, "furniture": 0.0}
+GUIDE_WORTH: dict[Sort, float] = {"food": 4.5, "carried": 1.5, "tried": 0.5}
 
 
 def rewrite(
@@ -70,7 +69,7 @@ def rewrite(
 ) -> str:
     """The next state, at most `budget` tokens by `count_tokens`."""
     old = parse(previous)
-    claims = _merge(old, view, style)
+    claims = noted(_merge(old, view, style))
     place = here(old)
     fresh = {key(claim) for claim in _merge([Claim("here", (place,))] if place else [], view, style)}
     stale = [claim for claim in claims if key(claim) not in fresh]
@@ -78,6 +77,21 @@ def rewrite(
     pressure = min(max(2 * (count_tokens(render(style, claims)) / budget - 0.75), 0.0), MOST_PRESSURE)
     kept = _drift(style, claims, ages, (1 - retention) * (1 + pressure), rng)
     return _fit(style, kept, ages, budget, rng, count_tokens)
+
+
+def noted(claims: list[Claim]) -> list[Claim]:
+    """What is worth a note: which room a thing is in, no plain furniture, no way that was not walked, no door."""
+    kept: list[Claim] = []
+    for claim in claims:
+        if claim.kind == "at":
+            kept.append(Claim("at", (claim.args[0], "", "", *claim.args[3:])))
+        elif claim.kind == "fixture" and claim.args[0] in APPLIANCES.values():
+            kept.append(Claim("fixture", (*claim.args[:2], "")))
+        elif claim.kind == "exit" and claim.args[2]:
+            kept.append(Claim("exit", (*claim.args[:3], "", "")))
+        elif claim.kind not in ("fixture", "exit"):
+            kept.append(claim)
+    return kept
 
 
 def _merge(claims: list[Claim], view: View, style: Format) -> list[Claim]:
@@ -117,7 +131,9 @@ def _fit(
 ) -> str:
     """The longest rendering of the worthiest claims that the budget holds."""
     needed = ingredients(claims)
-    worth = {c: _worth(style, _sort(c, needed)) - AGE_COST * ages.get(c, 0.0) + rng.gauss(0, NOISE) for c in claims}
+    worth = {
+        c: _worth(style, _sort(c, needed)) - AGE_COST[style] * ages.get(c, 0.0) + rng.gauss(0, NOISE) for c in claims
+    }
     ranked = sorted(claims, key=lambda claim: -worth[claim])
     low, high = 0, len(ranked)
     while low < high:
@@ -146,10 +162,4 @@ def _sort(claim: Claim, needed: list[str]) -> Sort:
         if claim.args[0] == TOOL:
             return "tool"
         return "ingredient" if claim.args[0] in needed else "spare" if needed else "food"
-    if claim.kind == "fixture":
-        if claim.args[0] in APPLIANCES.values():
-            return "appliance"
-        return "opened" if claim.args[2] else "furniture"
-    if claim.kind == "exit":
-        return "way" if claim.args[2] else "unexplored"
-    return {"here": "here", "carry": "carried", "did": "tried"}[claim.kind]
+    return {"here": "here", "carry": "carried", "did": "tried", "fixture": "appliance", "exit": "way"}[claim.kind]

@@ -1,0 +1,67 @@
+"""What nano is taught when. The plan is fixed in steps, so the row of every step follows from the seed alone."""
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stretch of the curriculum."""
+
+    steps: int
+    shares: dict[str, float]
+    """How often each kind of tree is drawn; see `mixture.Maker`."""
+    options: int = 52
+    """Most options shown."""
+    plain: float = 0.0
+    """Share of drills with one-word names."""
+    filler: int = 40
+    """Longest walk in the histories."""
+    echo: float = 0.3
+    """Weight of predicting repeated text."""
+
+
+STAGES = (
+    Stage(500, {"writer": 1.0}),
+    Stage(
+        350,
+        {"look": 0.1, "drill": 0.45, "plan": 0.1, "oracle": 0.2, "full": 0.15, "writer": 0.5},
+        options=16,
+        plain=0.3,
+        filler=0,
+    ),
+    Stage(
+        400,
+        {"look": 0.05, "drill": 0.35, "plan": 0.05, "oracle": 0.25, "full": 0.2, "state": 0.1, "writer": 0.6},
+        plain=0.1,
+        filler=0,
+    ),
+    Stage(
+        600,
+        {"drill": 0.2, "oracle": 0.25, "state": 0.15, "full": 0.25, "writer": 0.9, "digest": 0.1},
+        filler=0,
+        echo=0.1,
+    ),
+    Stage(
+        2000,
+        {"drill": 0.04, "oracle": 0.15, "state": 0.25, "full": 0.07, "writer": 1.2, "digest": 0.12},
+        echo=0.1,
+    ),
+)
+STEPS = sum(stage.steps for stage in STAGES)
+DECAY = 0.6
+"""Last part of the training, over which the rate falls to zero."""
+WARMUP = 50
+
+
+def stage_at(step: int) -> Stage:
+    """The stage of a step; what goes on after the last step stays in the last stage."""
+    ends = accumulate(stage.steps for stage in STAGES)
+    return next((stage for stage, end in zip(STAGES, ends, strict=True) if step < end), STAGES[-1])
+
+
+def rate_factor(step: int, steps: int) -> float:
+    """How large the learning rate is at a step of `steps`, relative to the largest."""
+    warm = min(1.0, (step + 1) / WARMUP)
+    left = 1.0 - step / steps
+    return warm * max(0.02, min(1.0, left / DECAY))

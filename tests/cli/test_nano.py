@@ -1,0 +1,56 @@
+"""The built-in model through the command line, on real games: what `make demo` does, smaller."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.test_main import dssr
+
+from dssr.games.archive import Archive
+
+
+@pytest.fixture
+def study(archive: Archive, tmp_path: Path) -> Path:
+    """The shipped configuration over the shared six-room games, with few samples."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "six").symlink_to(archive.folder / "six", target_is_directory=True)
+    file = tmp_path / "small.toml"
+    file.write_text(
+        'name = "small"\n[games]\narchive = "six"\nrooms = [6]\ntrain = 3\nvalid = 2\ntest = 1\n'
+        '[writer_model]\nbackend = "hf"\npath = "nano"\ndtype = "float32"\ndevice = "cpu"\nthreads = 1\n'
+        "context_length = 8192\n[agent]\nbudgets = [48]\n[measure]\npoints = 2\noracle_samples = 2\n"
+        "[stats]\nresamples = 200\n"
+    )
+    return file
+
+
+def asked(study: Path, out: str, *more: str) -> tuple[str, ...]:
+    return ("diagnose", "-c", str(study), "-m", "full", "-m", "guide", "-f", "0", "-o", out, *more)
+
+
+def logs(run: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in run.glob("*.jsonl") if file.name != "resumes.jsonl"}
+
+
+def test_a_diagnosis_with_nano_is_the_same_after_a_kill(study: Path, tmp_path: Path) -> None:
+    """Catches a model whose answers depend on the batch or on what came before: a killed and resumed run must hold the
+    same records. Also catches a reader that lost its skill: it wins both games with the full history."""
+    done = dssr(*asked(study, "whole", "--json"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    cells: list[dict[str, Any]] = json.loads((tmp_path / "whole" / "summary.json").read_text())["cells"]
+    assert [cell["success"] for cell in cells if cell["memory"] == "full"] == [1.0]
+    command = [sys.executable, "-m", "dssr.cli.main", *asked(study, "killed")]
+    child = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    while child.poll() is None and not (tmp_path / "killed" / "episodes.jsonl").exists():
+        time.sleep(0.005)
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    assert not (tmp_path / "killed" / "summary.json").exists()
+    assert dssr(*asked(study, "killed", "--resume"), cwd=tmp_path).returncode == 0
+    assert logs(tmp_path / "killed") == logs(tmp_path / "whole")
