@@ -86,4 +86,19 @@ def test_writer_learns_the_reply_alone(scribe: Scribe, transcript: Transcript) -
         assert branch.start == len(tree.trunk)
         assert [place for place, _ in branch.learn] == list(range(1, len(branch.ids)))
         assert branch.ids[-1] == scribe.end
-    assert scribe.tokenizer.decode(tree.branches[0].ids[1:-1]) == written.states[3]
+    prompt = scribe.tokenizer.decode(tree.trunk, skip_special_tokens=False)
+    assert f"Previous state:\n{written.states[2]}" in prompt
+
+
+def test_a_disturbed_state_is_mended(scribe: Scribe, transcript: Transcript) -> None:
+    """Catches disturbances that reach the state to be imitated: the script must leave nothing said twice."""
+    rng = random.Random(3)
+    written = write_along(transcript, "summary", 60, 1.0, rng, lambda text: len(scribe.encode(text)))
+    differs = 0
+    for index in range(1, len(transcript.steps)):
+        tree = writer_tree(scribe, transcript, written, index, 1, rng, disturbance=1.0)
+        differs += written.states[index - 1] not in scribe.tokenizer.decode(tree.trunk)
+        state = scribe.tokenizer.decode(tree.branches[0].ids[1:-1])
+        sentences = [sentence for sentence in state.split(". ") if sentence]
+        assert len(sentences) == len(set(sentences))
+    assert differs > 2

@@ -19,10 +19,12 @@ class Stage:
     """Longest walk in the histories."""
     echo: float = 0.3
     """Weight of predicting repeated text."""
+    disturbance: float = 0.3
+    """Share of rewrites whose previous state is disturbed; see `tasks.disturbed`."""
 
 
 STAGES = (
-    Stage(500, {"writer": 1.0}),
+    Stage(500, {"writer": 1.0}, disturbance=0.0),
     Stage(
         350,
         {"look": 0.1, "drill": 0.45, "plan": 0.1, "oracle": 0.2, "full": 0.15, "writer": 0.5},

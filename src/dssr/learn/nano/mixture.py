@@ -126,7 +126,7 @@ class Maker:
         transcript, written = rng.choice(self.pool)
         if kind == "writer":
             (index,) = rng.choices(range(len(transcript.steps)), novelty(written))
-            return writer_tree(self.scribe, transcript, written, index, REWRITES, rng)
+            return writer_tree(self.scribe, transcript, written, index, REWRITES, rng, stage.disturbance)
         questions = [
             state_question(transcript, index, written.states[index]) for index in _some(decisions(transcript), 3, rng)
         ]

@@ -4,6 +4,7 @@ All prompts are made by the agent's own layout and prompt files, so the model me
 """
 
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -31,6 +32,7 @@ SPACE = "Ġ"
 SPARSE = 5
 """One in so many echoes is learned: predicting a token costs as much as a layer."""
 CONTEXT_END = "\n</CONTEXT>"
+_SENTENCES = re.compile(r"(?<=\.) |\n")
 NEWS = 12
 """Most new words of a rewrite that count."""
 
@@ -325,20 +327,44 @@ def novelty(written: Written) -> list[float]:
     return [1.0 + min(len(set(after.split()) - set(before.split())), NEWS) for before, after in pairs]
 
 
+def disturbed(state: str, rng: random.Random) -> str:
+    """The state with one of its sentences said again, up to four times, or broken off: what a
+    writer that errs leaves to its next rewrite. Whoever never met such a state repeats it for ever."""
+    pieces = _SENTENCES.split(state)
+    place = rng.randrange(len(pieces))
+    piece = pieces[place]
+    if rng.random() < 0.7:
+        at = rng.choice((place, rng.randrange(len(pieces))))
+        pieces[at:at] = [piece] * rng.randint(1, 4)
+    else:
+        words = piece.split(" ")
+        pieces[place] = " ".join(words[: rng.randrange(len(words))])
+    return ("\n" if "\n" in state else " ").join(filter(None, pieces))
+
+
 def writer_tree(
-    scribe: Scribe, transcript: Transcript, written: Written, index: int, rewrites: int, rng: random.Random
+    scribe: Scribe,
+    transcript: Transcript,
+    written: Written,
+    index: int,
+    rewrites: int,
+    rng: random.Random,
+    disturbance: float = 0.0,
 ) -> Tree:
-    """One rewrite to be imitated, and others of the same prompt: the prompt is the trunk, each state a branch."""
+    """Rewrites of one prompt to be imitated: the prompt is the trunk, each state a branch. With the chance
+    `disturbance` the prompt's state is disturbed; the rewrites then are of that state, as the script mends it."""
     step = transcript.steps[index]
     view = View(transcript.goal, step.action, step.observation)
     previous = written.states[index - 1] if index else ""
+    if previous and rng.random() < disturbance:
+        previous = disturbed(previous, rng)
     settings = written.style, written.budget, previous, view, rng, written.retention
-    states = [rewrite(*settings, lambda text: len(scribe.encode(text))) for _ in range(rewrites - 1)]
+    states = [rewrite(*settings, lambda text: len(scribe.encode(text))) for _ in range(rewrites)]
     system = scribe.prompts.writer(written.style, written.budget)
     prompt = scribe.prompt(writer_messages(system, view, previous))
     names, told = names_of(scribe, transcript), scribe.encode(previous)
     branches = []
-    for state in (written.states[index], *states):
+    for state in states:
         # The last token of the prompt belongs to the branch: the reply's first token is predicted from it.
         tail = (prompt[-1], *scribe.encode(state), scribe.end)
         looks = tuple(copies_of((*prompt, *tail[1:]), len(prompt), told, names))
