@@ -24,10 +24,9 @@ class Stage:
 
 
 STAGES = (
-    Stage(500, {"writer": 1.0}, disturbance=0.0),
     Stage(
-        350,
-        {"look": 0.1, "drill": 0.45, "plan": 0.1, "oracle": 0.2, "full": 0.15, "writer": 0.5},
+        500,
+        {"look": 0.1, "drill": 0.45, "plan": 0.1, "oracle": 0.2, "full": 0.1, "writer": 1.0},
         options=16,
         plain=0.3,
         filler=0,
