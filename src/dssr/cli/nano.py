@@ -44,14 +44,14 @@ def build(
     from dssr.learn.nano.pretrain import Progress
     from dssr.models.load import NANO
 
-    settings = load_config(config)
+    wanted, settings = _shape(shape), load_config(config)
     archive = Archive.open(Path(settings.data) / settings.games.archive)
 
     def report(progress: Progress, seen: dict[str, float]) -> None:
         if progress.step % 100 == 0:
             say(f"step {progress.step} of {steps}: {progress.right:.3f} right", as_json)
 
-    network, progress = make(archive, folder, seed, steps, _shape(shape), report)
+    network, progress = make(archive, folder, seed, steps, wanted, report)
     target = model or NANO
     export(network, folder / TOKENIZER, target, describe(network, progress))
     emit({"model": str(target), "steps": progress.step, "right": progress.right}, as_json)

@@ -11,7 +11,7 @@ from dssr.learn.nano import tokenizer
 from dssr.learn.nano.drill import drill
 from dssr.learn.nano.mixture import scribe_of
 from dssr.learn.nano.names import WORDS
-from dssr.learn.nano.tasks import Scribe
+from dssr.learn.nano.scribe import Scribe
 
 GOAL = "You are hungry! Let's cook a delicious meal."
 

@@ -5,18 +5,9 @@ import pytest
 
 from dssr.games.archive import Archive
 from dssr.learn.nano.corpus import Transcript, collect, read
-from dssr.learn.nano.tasks import (
-    Scribe,
-    ask,
-    decisions,
-    fresh,
-    full_question,
-    oracle_question,
-    shown,
-    tree_of,
-    write_along,
-    writer_tree,
-)
+from dssr.learn.nano.questions import ask, decisions, fresh, full_question, oracle_question, shown, tree_of
+from dssr.learn.nano.rewrites import write_along, writer_tree
+from dssr.learn.nano.scribe import Scribe
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,8 @@ from dssr.learn.nano.drill import Question, drill
 from dssr.learn.nano.looks import FETCH, HELD, LINE, MATCH, WORD
 from dssr.learn.nano.mixture import scribe_of
 from dssr.learn.nano.network import Network, Shape, look_loss
-from dssr.learn.nano.tasks import Scribe, ask, shown, tree_of
+from dssr.learn.nano.questions import ask, shown, tree_of
+from dssr.learn.nano.scribe import Scribe
 from dssr.learn.nano.tree import lay_out
 from dssr.models.load import NANO
 

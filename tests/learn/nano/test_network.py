@@ -12,7 +12,8 @@ from dssr.learn.nano.export import export
 from dssr.learn.nano.muon import Optimizer
 from dssr.learn.nano.network import Network, Shape
 from dssr.learn.nano.pretrain import Progress, load, losses, probed_layers, save
-from dssr.learn.nano.tasks import Asked, Scribe, ask, shown, tree_of
+from dssr.learn.nano.questions import Asked, ask, shown, tree_of
+from dssr.learn.nano.scribe import Scribe
 from dssr.learn.nano.tree import lay_out
 
 GOAL = "You are hungry!"

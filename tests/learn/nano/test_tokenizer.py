@@ -3,7 +3,8 @@ from itertools import pairwise
 
 from dssr.agent.layout import reader_messages
 from dssr.learn.nano.drill import drill
-from dssr.learn.nano.tasks import Scribe, ask, relabelled, shown
+from dssr.learn.nano.questions import ask, relabelled, shown
+from dssr.learn.nano.scribe import Scribe
 from dssr.types import LABELS
 
 GOAL = "You are hungry!"

@@ -13,7 +13,8 @@ from dssr.learn.nano.mixture import Recipe
 from dssr.learn.nano.names import ROOMS, WORDS
 from dssr.learn.nano.network import Network, Shape
 from dssr.learn.nano.pretrain import Plan, Progress, load, network_of, train
-from dssr.learn.nano.tasks import any_format, decisions, fresh, full_question, shown, write_along
+from dssr.learn.nano.questions import decisions, fresh, full_question, shown
+from dssr.learn.nano.rewrites import any_format, write_along
 from dssr.models.scripted.formats import FORMATS
 from dssr.seeds import rng_of
 from dssr.types import View

@@ -20,7 +20,7 @@ class Stage:
     echo: float = 0.3
     """Weight of predicting repeated text."""
     disturbance: float = 0.3
-    """Share of rewrites whose previous state is disturbed; see `tasks.disturbed`."""
+    """Share of rewrites whose previous state is disturbed; see `rewrites.disturbed`."""
 
 
 STAGES = (

@@ -12,10 +12,8 @@ from dssr.games.world import World
 from dssr.learn.nano.corpus import Seen, Transcript, oracle_of
 from dssr.learn.nano.drill import Question, drill
 from dssr.learn.nano.network import Network
-from dssr.learn.nano.tasks import (
+from dssr.learn.nano.questions import (
     Asked,
-    Scribe,
-    any_format,
     ask,
     decisions,
     full_question,
@@ -23,8 +21,9 @@ from dssr.learn.nano.tasks import (
     shown,
     state_question,
     tree_of,
-    write_along,
 )
+from dssr.learn.nano.rewrites import any_format, write_along
+from dssr.learn.nano.scribe import Scribe
 from dssr.learn.nano.tree import lay_out
 from dssr.seeds import rng_of
 from dssr.types import Game

@@ -19,26 +19,21 @@ from dssr.agent.texts import load_prompts
 from dssr.learn.nano.corpus import Transcript, read
 from dssr.learn.nano.curriculum import Stage, stage_at
 from dssr.learn.nano.drill import drill, look_ups
-from dssr.learn.nano.tasks import (
-    Scribe,
-    Written,
-    any_format,
+from dssr.learn.nano.questions import (
     ask,
     decisions,
-    digest_tree,
     fresh,
     full_question,
     look_tree,
-    novelty,
     oracle_question,
     plan_tree,
     relabelled,
     shown,
     state_question,
     tree_of,
-    write_along,
-    writer_tree,
 )
+from dssr.learn.nano.rewrites import Written, any_format, digest_tree, novelty, write_along, writer_tree
+from dssr.learn.nano.scribe import Scribe
 from dssr.learn.nano.tree import Row, Tree, lay_out
 from dssr.seeds import rng_of
 

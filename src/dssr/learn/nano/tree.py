@@ -105,6 +105,12 @@ class Row:
             self.weights.append(weight)
 
 
+def agreed(left: Sequence[int], right: Sequence[int]) -> int:
+    """How many tokens two sequences begin with alike."""
+    most = min(len(left), len(right))
+    return next((place for place in range(most) if left[place] != right[place]), most)
+
+
 def lay_out(trees: Sequence[Tree]) -> Row:
     row = Row()
     for tree in trees:
