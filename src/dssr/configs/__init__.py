@@ -113,7 +113,7 @@ def _at_least_one(config: Config) -> list[tuple[str, tuple[int, ...]]]:
         ("measure.block", (config.measure.block,)),
         ("stats.resamples", (config.stats.resamples,)),
         ("writer.targets", config.writer.targets),
-        ("writer.games", () if config.writer.games is None else (config.writer.games,)),
+        ("writer.games", (1 if config.writer.games is None else config.writer.games,)),
     ]
 
 
