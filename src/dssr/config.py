@@ -47,7 +47,8 @@ class ModelConfig(Section, frozen=True):
 
     backend: Literal["scripted", "hf", "vllm", "server"] = "vllm"
     path: str = "Qwen/Qwen3-4B-Instruct-2507"
-    """Weights: a folder, a hub name, or a tier name (`nano`, `smol`); for `server` the model's name there."""
+    """Weights: a folder, a hub name, or those of a tier (`nano/writer`, `nano/reader`, `smol`); for `server` the name
+    there."""
     revision: str | None = None
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     device: str = "auto"

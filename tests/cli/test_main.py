@@ -53,8 +53,8 @@ def test_help_and_doctor_work_without_loading_anything_heavy() -> None:
         (["diagnose", "-c", "tiny.toml", "--split", "test"], "seal"),
         (["report", "nothing-here"], "is not a run directory"),
         (["reader", "train", "-c", "tiny.toml"], "has no weights to train"),
-        (["nano", "build", "--shape", "160x6"], "is no shape"),
-        (["nano", "build", "--shape", "150x4x4x64"], "cannot be built"),
+        (["nano", "build", "reader", "--shape", "160x6"], "is no shape"),
+        (["nano", "build", "writer", "--shape", "150x4x4x64"], "cannot be built"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_2(

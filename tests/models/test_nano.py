@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ GOAL = "You are hungry! Let's cook a delicious meal."
 
 @pytest.fixture(scope="module")
 def nano() -> Iterator[Model]:
-    model = load_model(ModelConfig(backend="hf", path="nano", dtype="float32", device="cpu", threads=1))
+    model = load_model(ModelConfig(backend="hf", path="nano/reader", dtype="float32", device="cpu", threads=1))
     yield model
     asyncio.run(model.close())
 
@@ -31,7 +32,11 @@ def nano() -> Iterator[Model]:
 def test_it_is_small_and_described() -> None:
     """Catches weights that outgrow the package, and a card without measurements."""
     assert sum(file.stat().st_size for file in Path(NANO).rglob("*") if file.is_file()) < 25 * 2**20
-    assert "## Measured" in (NANO / "README.md").read_text(encoding="utf-8")
+    for role in ("writer", "reader"):
+        card = (NANO / role / "README.md").read_text(encoding="utf-8")
+        weights = (NANO / role / "model.safetensors").read_bytes()
+        assert sha256(weights).hexdigest() in card
+        assert "| success |" in card
 
 
 def test_every_label_is_one_token(nano: Model) -> None:

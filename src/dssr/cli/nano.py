@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dssr.cli.common import ConfigOption, JsonOption, emit, load_config, say
-from dssr.learn.nano.curriculum import STEPS
+from dssr.learn.nano.curriculum import STEPS, Role
 
 if TYPE_CHECKING:
     from dssr.learn.nano.network import Shape
 
 FolderOption = Annotated[Path, typer.Option("--folder", help="Where transcripts, tokenizer and checkpoints are kept.")]
-ModelOption = Annotated[Path | None, typer.Option("--model", help="Folder of the model; by default the package's own.")]
+ModelOption = Annotated[Path | None, typer.Option("--model", help="Folder of the network; else the package's own.")]
+RoleArgument = Annotated[Role, typer.Argument(help="What the network is for: each role has its own.")]
 RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Directories of finished runs.")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Of the first weights and of the data's order.")]
 ShapeOption = Annotated[str | None, typer.Option("--shape", help="Width, depth, heads, inner width: 160x6x5x416.")]
-StepsOption = Annotated[int, typer.Option("--steps", min=1, help="Training steps in all.")]
+StepsOption = Annotated[int | None, typer.Option("--steps", min=1, help="Training steps in all; else the role's.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -27,10 +28,11 @@ def register(app: typer.Typer) -> None:
 
 
 def build(
+    role: RoleArgument,
     config: ConfigOption = "nano",
     folder: FolderOption = Path("data/nano-train"),
     model: ModelOption = None,
-    steps: StepsOption = STEPS,
+    steps: StepsOption = None,
     seed: SeedOption = 0,
     shape: ShapeOption = None,
     as_json: JsonOption = False,
@@ -40,20 +42,24 @@ def build(
     from dssr.learn.nano.build import TOKENIZER
     from dssr.learn.nano.build import build as make
     from dssr.learn.nano.card import card as describe
-    from dssr.learn.nano.export import export
+    from dssr.learn.nano.export import WEIGHTS, export
     from dssr.learn.nano.pretrain import Progress
     from dssr.models.load import NANO
+    from dssr.record.files import write_whole
 
     wanted, settings = _shape(shape), load_config(config)
     archive = Archive.open(Path(settings.data) / settings.games.archive)
+    planned = steps or STEPS[role]
 
     def report(progress: Progress, seen: dict[str, float]) -> None:
         if progress.step % 100 == 0:
-            say(f"step {progress.step} of {steps}: {progress.right:.3f} right", as_json)
+            say(f"step {progress.step} of {planned}: {progress.right:.3f} right", as_json)
 
-    network, progress = make(archive, folder, seed, steps, wanted, report)
-    target = model or NANO
-    export(network, folder / TOKENIZER, target, describe(network, progress))
+    network, progress = make(archive, folder, role, seed, planned, wanted, report)
+    target = model or NANO / role
+    export(network, folder / TOKENIZER, target)
+    told = describe(network, progress, role, seed, shape, (target / WEIGHTS).read_bytes())
+    write_whole(target / "README.md", told.encode())
     emit({"model": str(target), "steps": progress.step, "right": progress.right}, as_json)
 
 
@@ -73,17 +79,17 @@ def _shape(text: str | None) -> "Shape":
     return Shape(width, depth, heads, inner)
 
 
-def card(runs: RunsArgument, model: ModelOption = None, as_json: JsonOption = False) -> None:
-    """Write the results of finished runs into the model's card."""
+def card(role: RoleArgument, runs: RunsArgument, model: ModelOption = None, as_json: JsonOption = False) -> None:
+    """Write the results of finished runs into a network's card."""
     from dssr.errors import UsageError
     from dssr.learn.nano.card import measured, refill
     from dssr.models.load import NANO
     from dssr.record.files import write_whole
     from dssr.record.run import Run
 
-    file = (model or NANO) / "README.md"
+    file = (model or NANO / role) / "README.md"
     if not file.is_file():
-        raise UsageError(f"{file.parent} has no card; make the model with `dssr nano build` first.")
+        raise UsageError(f"{file.parent} has no card; make the network with `dssr nano build {role}` first.")
     text = refill(file.read_text(encoding="utf-8"), measured(Run.open(path) for path in runs))
     write_whole(file, text.encode())
     emit({"card": str(file), "runs": len(runs)}, as_json)

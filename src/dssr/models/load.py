@@ -11,6 +11,7 @@ from dssr.models.cache import Cache
 from dssr.models.cached import CachedModel
 
 NANO = Path(__file__).parent / "nano"
+"""Folder of the built-in networks: `writer`, `reader`, and what else is shipped beside them."""
 
 
 def load_model(config: ModelConfig) -> Model:
@@ -60,8 +61,11 @@ def weights_folder(path: str) -> str:
     """Where the weights of a tier or one of its adapters lie; folders and hub names stand for themselves."""
     tier, _, part = path.partition("/")
     if tier == "nano":
-        if not (NANO / "config.json").is_file():
-            raise ModelError("the built-in model is not in this installation; make it with `dssr nano build`")
+        if not part:
+            raise ModelError("nano has a network for each role; say nano/writer or nano/reader")
+        if not (NANO / part).is_dir():
+            there = ", ".join(sorted(f"nano/{each.name}" for each in NANO.glob("*/"))) or "none"
+            raise ModelError(f"{path} is not in this installation (there: {there}); make it with `dssr nano build`")
         return str(NANO / part)
     if path == "smol":
         from dssr.models.smol import smol_folder

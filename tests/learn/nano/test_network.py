@@ -34,7 +34,8 @@ def some_questions(scribe: Scribe, seed: int, count: int = 4) -> list[Asked]:
 def test_export_answers_as_the_trees_did(network: Network, scribe: Scribe, vocabulary: Path, tmp_path: Path) -> None:
     """Catches any difference between our network over packed trees and the stock Qwen3 over plain prompts:
     masks, positions, names of weights, chat template. Exact up to float32 noise, so chance cannot explain it."""
-    export(network, vocabulary, tmp_path, card(network, Progress()))
+    export(network, vocabulary, tmp_path)
+    assert "nano build reader --seed 1 --shape" in card(network, Progress(), "reader", 1, "80x5x5x64", b"")
     network.load_state_dict({name: value.bfloat16().float() for name, value in network.state_dict().items()})
     model = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
     tokens = AutoTokenizer.from_pretrained(tmp_path)

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from dssr.games.archive import Archive
 from dssr.learn.nano.corpus import collect
-from dssr.learn.nano.curriculum import STAGES, STEPS, rate_factor, stage_at
+from dssr.learn.nano.curriculum import STAGES, STEPS, Role, rate_factor, stage_at
 from dssr.learn.nano.mixture import BLOCK, Maker, Recipe
 from dssr.learn.nano.network import Shape
 from dssr.learn.nano.pretrain import WEIGHTS, Plan, Progress, train
@@ -20,7 +20,7 @@ from dssr.learn.nano.pretrain import WEIGHTS, Plan, Progress, train
 def recipe(archive: Archive, vocabulary: Path, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
     file = tmp_path_factory.mktemp("corpus") / "train.jsonl"
     collect(archive, archive.games("train", rooms=6)[:2], file, [(0, 0), (1, 0), (1, 20)], 1)
-    return Recipe(str(file), str(vocabulary), seed=0, tokens=500)
+    return Recipe(str(file), str(vocabulary), seed=0, role="reader", tokens=500)
 
 
 def test_a_row_follows_from_its_number_alone(recipe: Recipe) -> None:
@@ -33,18 +33,21 @@ def test_a_row_follows_from_its_number_alone(recipe: Recipe) -> None:
     assert len({tuple(ids) for ids in forward.values()}) == len(numbers)
 
 
-def test_every_kind_of_tree_is_made(recipe: Recipe) -> None:
+@pytest.mark.parametrize("role", ["reader", "writer"])
+def test_every_kind_of_tree_is_made(recipe: Recipe, role: Role) -> None:
     """Catches a stage that names a kind nobody makes, or one that cannot be laid out."""
-    maker = Maker(recipe)
-    starts = [sum(stage.steps for stage in STAGES[:number]) for number in range(len(STAGES))]
-    for start, stage in zip(starts, STAGES, strict=True):
-        assert stage_at(start) is stage
+    maker = Maker(recipe._replace(role=role))
+    stages, steps = STAGES[role], STEPS[role]
+    starts = [sum(stage.steps for stage in stages[:number]) for number in range(len(stages))]
+    for start, stage in zip(starts, stages, strict=True):
+        assert stage_at(role, start) is stage
         row = maker.row(start)
         assert row.sources
         assert max(row.sources) < len(row.ids)
-    assert stage_at(STEPS + 100) is STAGES[-1]
-    assert rate_factor(0, STEPS) < rate_factor(STEPS // 3, STEPS) == 1.0
-    assert rate_factor(STEPS - 1, STEPS) == 0.02
+        assert bool(row.answers) == (role == "reader")
+    assert stage_at(role, steps + 100) is stages[-1]
+    assert rate_factor(0, steps) < rate_factor(steps // 3, steps) == 1.0
+    assert rate_factor(steps - 1, steps) == 0.02
 
 
 def test_an_interrupted_training_ends_in_the_same_weights(recipe: Recipe, tmp_path: Path) -> None:

@@ -3,11 +3,14 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
 from dssr.agent.layout import reader_messages, writer_messages
 from dssr.agent.texts import Prompts, load_prompts
 from dssr.games.archive import Archive
 from dssr.learn.nano import tokenizer
 from dssr.learn.nano.corpus import collect, read
+from dssr.learn.nano.curriculum import Role
 from dssr.learn.nano.drill import drill
 from dssr.learn.nano.mixture import Recipe
 from dssr.learn.nano.names import ROOMS, WORDS
@@ -28,6 +31,8 @@ WANTED = ((0, 0), (1, 0), (1, 20), (2, 0), (2, 10), (2, 20), (2, 40))
 GAMES = 120
 """Training games that are walked: under new names and a turned compass these are enough."""
 HELD_OUT_WANTED = ((0, 0), (0, 20))
+THREADS = 1
+"""Sums depend on how many threads share them; with one, the networks of both roles train side by side on two cores."""
 BUDGETS = (16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
@@ -80,25 +85,27 @@ def ensure_tokenizer(folder: Path, context_length: int = 8192) -> Path:
     return place
 
 
-def plan_of(folder: Path, seed: int, steps: int, shape: Shape) -> Plan:
-    recipe = Recipe(str(folder / TRANSCRIPTS), str(folder / TOKENIZER), seed)
-    return Plan(folder / f"checkpoint-{seed}-{'x'.join(map(str, shape))}", recipe, shape, steps)
+def plan_of(folder: Path, role: Role, seed: int, steps: int, shape: Shape) -> Plan:
+    recipe = Recipe(str(folder / TRANSCRIPTS), str(folder / TOKENIZER), seed, role)
+    return Plan(folder / f"checkpoint-{role}-{seed}-{'x'.join(map(str, shape))}", recipe, shape, steps)
 
 
 def build(
     archive: Archive,
     folder: Path,
+    role: Role,
     seed: int,
     steps: int,
     shape: Shape,
     report: Callable[[Progress, dict[str, float]], None],
 ) -> tuple[Network, Progress]:
-    """Everything up to the trained network; goes on where an earlier call stopped. Networks of other seeds and shapes
-    share transcripts and tokenizer."""
+    """Everything up to the trained network; goes on where an earlier call stopped. All networks share
+    transcripts and tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
     collect_all(archive, folder)
     ensure_tokenizer(folder)
-    plan = plan_of(folder, seed, steps, shape)
+    plan = plan_of(folder, role, seed, steps, shape)
+    torch.set_num_threads(THREADS)
     train(plan, report)
     return restore(plan)
 

@@ -1,4 +1,4 @@
-"""Writes a trained network as an ordinary Hugging Face folder: bfloat16 safetensors, configuration, tokenizer, card."""
+"""Writes a trained network as an ordinary Hugging Face folder: bfloat16 safetensors, configuration, tokenizer."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ CONTEXT_LENGTH = 8192
 WEIGHTS = "model.safetensors"
 
 
-def export(network: Network, tokenizer: Path, folder: Path, card: str) -> None:
+def export(network: Network, tokenizer: Path, folder: Path) -> None:
     """A folder that transformers, peft and vLLM load as they load any Qwen3."""
     folder.mkdir(parents=True, exist_ok=True)
     scribe = scribe_of(str(tokenizer))
@@ -36,4 +36,3 @@ def export(network: Network, tokenizer: Path, folder: Path, card: str) -> None:
         shutil.copyfile(tokenizer / name, folder / name)
     ends = {"eos_token_id": config.eos_token_id, "pad_token_id": config.pad_token_id}
     (folder / "generation_config.json").write_text(json.dumps(ends, indent=2) + "\n", encoding="utf-8")
-    (folder / "README.md").write_text(card, encoding="utf-8")

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from dssr.agent.texts import load_prompts
 from dssr.learn.nano.corpus import Transcript, read
-from dssr.learn.nano.curriculum import Stage, stage_at
+from dssr.learn.nano.curriculum import Role, Stage, stage_at
 from dssr.learn.nano.drill import drill, look_ups
 from dssr.learn.nano.questions import (
     ask,
@@ -53,6 +53,7 @@ class Recipe(NamedTuple):
     transcripts: str
     tokenizer: str
     seed: int
+    role: Role
     tokens: int = 3000
     """Per row."""
     budgets: tuple[int, ...] = (24, 32, 48, 64, 96, 128)
@@ -74,11 +75,13 @@ class Maker:
         return [transcript for _, transcript in sorted(read(Path(self.recipe.transcripts)), key=lambda one: one[0])]
 
     def row(self, number: int) -> Row:
-        stage, rng = stage_at(number), rng_of("nano row", self.recipe.seed, number)
+        stage = stage_at(self.recipe.role, number)
+        rng = rng_of("nano row", self.recipe.role, self.recipe.seed, number)
         if self.block != number // BLOCK:
             self.block = number // BLOCK
-            made = rng_of("nano written", self.recipe.seed, self.block)
-            self.pool = [self.written(made) for _ in range(WRITTEN)]
+            made = rng_of("nano written", self.recipe.role, self.recipe.seed, self.block)
+            first = stage_at(self.recipe.role, self.block * BLOCK)
+            self.pool = [self.written(first, made) for _ in range(WRITTEN)]
         trees: list[Tree] = []
         while sum(map(len, trees)) < self.recipe.tokens:
             (kind,) = rng.choices(tuple(stage.shares), tuple(stage.shares.values()))
@@ -107,7 +110,7 @@ class Maker:
             asked = [ask(self.scribe, transcript.goal, one, shown(one, most, rng)) for one in questions]
             return tree_of(asked, echo, shared=True)
         if kind == "oracle":
-            transcript = fresh(rng.choice(self.transcripts), rng)
+            transcript = fresh(rng.choice(self.transcripts), rng, familiar=stage.familiar)
             budget = rng.choice(self.recipe.budgets)
             questions = [
                 oracle_question(transcript, i, budget, self._count) for i in _some(decisions(transcript), 4, rng)
@@ -129,11 +132,13 @@ class Maker:
 
     def short(self, stage: Stage, rng: random.Random) -> Transcript:
         """A transcript whose walk is not longer than the stage allows, under new names."""
-        return fresh(rng.choice([one for one in self.transcripts if one.filler <= stage.filler]), rng)
+        return fresh(
+            rng.choice([one for one in self.transcripts if one.filler <= stage.filler]), rng, familiar=stage.familiar
+        )
 
-    def written(self, rng: random.Random) -> tuple[Transcript, Written]:
+    def written(self, stage: Stage, rng: random.Random) -> tuple[Transcript, Written]:
         """A transcript with a scripted writer's states."""
-        transcript = fresh(rng.choice(self.transcripts), rng)
+        transcript = fresh(rng.choice(self.transcripts), rng, familiar=stage.familiar)
         retention = rng.uniform(*self.recipe.retention)
         budget = rng.choice(self.recipe.budgets)
         return transcript, write_along(transcript, any_format(rng), budget, retention, rng, self._count)

@@ -53,13 +53,13 @@ def invented(rng: random.Random) -> str:
     return invented(rng) if word in GRAMMAR else word
 
 
-def new_words(words: Iterable[str], rng: random.Random) -> dict[str, str]:
+def new_words(words: Iterable[str], rng: random.Random, familiar: float = FAMILIAR) -> dict[str, str]:
     """A different replacement for each word."""
     taken: set[str] = set()
     table: dict[str, str] = {}
     for word in words:
         while True:
-            new = rng.choice(WORDS) if rng.random() < FAMILIAR else invented(rng)
+            new = rng.choice(WORDS) if rng.random() < familiar else invented(rng)
             if new not in taken:
                 break
         taken.add(new)
@@ -67,11 +67,11 @@ def new_words(words: Iterable[str], rng: random.Random) -> dict[str, str]:
     return table
 
 
-def food_names(foods: Iterable[str], rng: random.Random) -> dict[str, str]:
+def food_names(foods: Iterable[str], rng: random.Random, familiar: float = FAMILIAR) -> dict[str, str]:
     """New names for all foods of a game, most words replaced, `of` kept."""
     foods = sorted(foods)
     words = sorted({word for food in foods for word in food.split()} - {"of"})
-    table = new_words(words, rng)
+    table = new_words(words, rng, familiar)
     named: dict[str, str] = {}
     for food in foods:
         parts = [table.get(word, word) for word in food.split()]
@@ -91,10 +91,10 @@ def turned(rng: random.Random) -> dict[str, str]:
     return dict(zip(DIRECTIONS, order, strict=True))
 
 
-def renamer(foods: Iterable[str], rng: random.Random, keep: float = 0.0) -> Rename:
+def renamer(foods: Iterable[str], rng: random.Random, keep: float = 0.0, familiar: float = FAMILIAR) -> Rename:
     """A function that renames a text of one episode; with chance `keep` the foods keep their names."""
     foods = sorted(foods)
-    table = {food: food for food in foods} if rng.random() < keep else food_names(foods, rng)
+    table = {food: food for food in foods} if rng.random() < keep else food_names(foods, rng, familiar)
     compass = turned(rng)
     words = sorted((*table, *compass), key=lambda word: (-len(word), word))
     joint = {**table, **compass}

@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from dssr.learn.nano import curriculum
 from dssr.learn.nano.curriculum import rate_factor
 from dssr.learn.nano.mixture import Recipe, rows, scribe_of
 from dssr.learn.nano.muon import Optimizer
@@ -43,7 +42,7 @@ class Plan:
     folder: Path
     recipe: Recipe
     shape: Shape
-    steps: int = curriculum.STEPS
+    steps: int
     """In all, over all sittings; the learning rate falls towards their end."""
     rate: float = 0.004
     save_every: float = 240.0

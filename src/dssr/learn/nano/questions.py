@@ -13,7 +13,7 @@ from dssr.games.history import render_history
 from dssr.learn.nano.corpus import Seen, Transcript
 from dssr.learn.nano.drill import Question, directives, marks_of
 from dssr.learn.nano.looks import Look, looks_of, thing_of
-from dssr.learn.nano.names import Rename, renamer
+from dssr.learn.nano.names import FAMILIAR, Rename, renamer
 from dssr.learn.nano.scribe import NEWLINE, Scribe
 from dssr.learn.nano.tree import Branch, Choice, Tree, agreed
 from dssr.models.base import Message
@@ -167,9 +167,9 @@ def renamed(transcript: Transcript, rename: Rename) -> Transcript:
     )
 
 
-def fresh(transcript: Transcript, rng: random.Random, keep: float = 0.15) -> Transcript:
+def fresh(transcript: Transcript, rng: random.Random, keep: float = 0.15, familiar: float = FAMILIAR) -> Transcript:
     """The transcript under new names."""
-    return renamed(transcript, renamer(transcript.foods, rng, keep))
+    return renamed(transcript, renamer(transcript.foods, rng, keep, familiar))
 
 
 def decisions(transcript: Transcript) -> list[int]:

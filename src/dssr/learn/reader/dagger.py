@@ -31,9 +31,9 @@ class Dagger:
     """One reader under training, in one directory: collect-N/ are runs, adapters/N what they trained."""
 
     def __init__(self, config: Config, directory: Path, tell: Tell) -> None:
-        self.config, self.directory, self.tell = config, directory, tell
+        self.config, self.directory, self.tell = bare(config), directory, tell
         self.archive: Archive = open_archive(config)
-        self.model: ModelConfig = config.reader_model or config.writer_model
+        self.model: ModelConfig = self.config.reader_model or self.config.writer_model
         games = self.archive.games("train")
         self.games, self.kept = held_out(games, config.reader.held_out, config.seed)
 
@@ -132,6 +132,18 @@ def with_reader(config: Config, adapter: Path) -> Config:
     """The configuration with this adapter as the reader's."""
     name = "reader"
     model = config.reader_model or config.writer_model
-    changed = msgspec.structs.replace(model, adapters={**model.adapters, name: str(adapter)})
+    return _reading(config, {**model.adapters, name: str(adapter)}, name)
+
+
+def bare(config: Config) -> Config:
+    """The configuration without the adapter its reader may have already: training starts from the base."""
+    model = config.reader_model or config.writer_model
+    left = {name: path for name, path in model.adapters.items() if name != config.agent.reader_adapter}
+    return _reading(config, left, None)
+
+
+def _reading(config: Config, adapters: dict[str, str], name: str | None) -> Config:
+    model = config.reader_model or config.writer_model
+    changed = msgspec.structs.replace(model, adapters=adapters)
     side: dict[str, Any] = {"reader_model" if config.reader_model else "writer_model": changed}
     return msgspec.structs.replace(config, agent=msgspec.structs.replace(config.agent, reader_adapter=name), **side)
