@@ -1,6 +1,7 @@
 """Claims as text in the four prompted formats. `parse.py` reads them back.
 
-Sections stand oldest first, so a reader of the text can tell what has not been touched for long.
+Sections stand newest first: who copies a state until the budget ends loses what was not touched for long. Only `guide`
+puts the recipe before everything else.
 """
 
 from typing import Literal
@@ -11,16 +12,20 @@ Format = Literal["summary", "belief", "slots", "guide"]
 FORMATS: tuple[Format, ...] = ("summary", "belief", "slots", "guide")
 SLOTS = ("Progress:", "Attempted actions:", "Saved observations:")
 NOTHING = "none"
+RECIPE = "Recipe"
 
 
 def render(style: Format, claims: list[Claim]) -> str:
     """The claims as one state."""
     claims = _shown(claims)
     if style == "belief":
-        return "\n".join(f"{sentence(claim)} [{_trust(claim)}]" for claim in claims)
+        return "\n".join(f"{sentence(claim)} [{_trust(claim)}]" for claim in reversed(claims))
     if style == "slots":
         return _slots(claims)
-    return " ".join(_status(claims) + _sections(claims))
+    sections = _sections(claims)
+    if style == "guide":
+        sections.sort(key=lambda line: not line.startswith(RECIPE))
+    return " ".join(_status(claims) + sections)
 
 
 def sentence(claim: Claim) -> str:
@@ -66,21 +71,18 @@ def _status(claims: list[Claim]) -> list[str]:
 
 
 def _sections(claims: list[Claim]) -> list[str]:
-    """Recipe and rooms, the one touched longest ago first."""
+    """Recipe and rooms, the one touched last first."""
     groups: dict[str, list[Claim]] = {}
     for claim in claims:
         name = _section(claim)
         if name is not None:
             groups[name] = [*groups.pop(name, []), claim]
-    lines = []
-    for name, members in groups.items():
-        lines.append(f"{name}: {_listed(members)}.")
-    return lines
+    return [f"{name}: {_listed(members)}." for name, members in reversed(groups.items())]
 
 
 def _section(claim: Claim) -> str | None:
     if claim.kind in ("need", "do"):
-        return "Recipe"
+        return RECIPE
     if claim.kind == "at":
         return f"In the {claim.args[3]}"
     if claim.kind == "fixture":

@@ -21,7 +21,7 @@ _RAW = re.compile(r"^(?:> ?\S|-= .+? =-)", re.M)
 def parse(text: str) -> list[Claim]:
     """The claims of a state, oldest first; sentences of any other kind say nothing to the scripted model."""
     claims: list[Claim] = []
-    for piece in _SENTENCE.split(text):
+    for piece in reversed(_SENTENCE.split(text)):
         for claim in _claims(_TAG.sub("", piece).strip().rstrip(".")):
             claims = put(claims, claim)
     return claims
