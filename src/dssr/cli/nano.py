@@ -17,7 +17,7 @@ RoleArgument = Annotated[Role, typer.Argument(help="What the network is for: eac
 RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Directories of finished runs.")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Of the first weights and of the data's order.")]
 ShapeOption = Annotated[str | None, typer.Option("--shape", help="Width, depth, heads, inner width: 160x6x5x416.")]
-StepsOption = Annotated[int | None, typer.Option("--steps", min=1, help="Training steps in all; else the role's.")]
+StepsOption = Annotated[int | None, typer.Option("--steps", min=1, help="Where to stop before the curriculum's end.")]
 
 
 def register(app: typer.Typer) -> None:

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from dssr.games.archive import Archive
 from dssr.learn.nano.corpus import collect
-from dssr.learn.nano.curriculum import STAGES, STEPS, Role, rate_factor, stage_at
+from dssr.learn.nano.curriculum import COURSES, STEPS, Role, rate_factor, stage_at
 from dssr.learn.nano.mixture import BLOCK, Maker, Recipe
 from dssr.learn.nano.network import Shape
 from dssr.learn.nano.pretrain import WEIGHTS, Plan, Progress, train
@@ -37,7 +37,7 @@ def test_a_row_follows_from_its_number_alone(recipe: Recipe) -> None:
 def test_every_kind_of_tree_is_made(recipe: Recipe, role: Role) -> None:
     """Catches a stage that names a kind nobody makes, or one that cannot be laid out."""
     maker = Maker(recipe._replace(role=role))
-    stages, steps = STAGES[role], STEPS[role]
+    stages = [stage for course in COURSES[role] for stage in course.stages]
     starts = [sum(stage.steps for stage in stages[:number]) for number in range(len(stages))]
     for start, stage in zip(starts, stages, strict=True):
         assert stage_at(role, start) is stage
@@ -45,9 +45,20 @@ def test_every_kind_of_tree_is_made(recipe: Recipe, role: Role) -> None:
         assert row.sources
         assert max(row.sources) < len(row.ids)
         assert bool(row.answers) == (role == "reader")
-    assert stage_at(role, steps + 100) is stages[-1]
-    assert rate_factor(0, steps) < rate_factor(steps // 3, steps) == 1.0
-    assert rate_factor(steps - 1, steps) == 0.02
+    assert stage_at(role, STEPS[role] + 100) is stages[-1]
+
+
+@pytest.mark.parametrize("role", ["reader", "writer"])
+def test_the_rate_rises_and_falls_with_every_course(role: Role) -> None:
+    """Catches a second course at the rate with which the first one ended."""
+    first = 0
+    for course in COURSES[role]:
+        last = first + course.steps - 1
+        assert rate_factor(role, first) < 0.1 * course.peak
+        assert rate_factor(role, first + course.steps // 4) == course.peak
+        assert rate_factor(role, last) == pytest.approx(0.02 * course.peak)
+        first = last + 1
+    assert first == STEPS[role]
 
 
 def test_an_interrupted_training_ends_in_the_same_weights(recipe: Recipe, tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ class Stage:
     """Most options shown."""
     plain: float = 0.0
     """Share of drills with one-word names."""
-    filler: int = 40
-    """Longest walk in the histories."""
+    walk: tuple[int, int] = (0, 40)
+    """Shortest and longest walk in the histories."""
     echo: float = 0.3
     """Weight of predicting repeated text."""
     familiar: float = FAMILIAR
@@ -31,40 +31,64 @@ class Stage:
     """Share of rewrites whose previous state is disturbed; see `rewrites.disturbed`."""
 
 
-READER = (
+@dataclass(frozen=True)
+class Course:
+    """Stages over which the learning rate rises once and falls to nearly nothing."""
+
+    stages: tuple[Stage, ...]
+    peak: float = 1.0
+    """Largest rate, relative to the plan's."""
+
+    @property
+    def steps(self) -> int:
+        return sum(stage.steps for stage in self.stages)
+
+
+SKILLS = (
     Stage(
         400,
         {"look": 0.1, "drill": 0.45, "plan": 0.1, "oracle": 0.2, "full": 0.1},
         options=16,
         plain=0.3,
-        filler=0,
+        walk=(0, 0),
     ),
     Stage(
         300,
         {"look": 0.05, "drill": 0.35, "plan": 0.05, "oracle": 0.25, "full": 0.2, "state": 0.1},
         plain=0.1,
-        filler=0,
+        walk=(0, 0),
     ),
-    Stage(500, {"drill": 0.2, "oracle": 0.25, "state": 0.15, "full": 0.25}, filler=0, echo=0.1),
+    Stage(500, {"drill": 0.2, "oracle": 0.25, "state": 0.15, "full": 0.25}, walk=(0, 0), echo=0.1),
     Stage(1000, {"drill": 0.1, "oracle": 0.3, "state": 0.4, "full": 0.15}, echo=0.1),
 )
-WRITER = (Stage(1500, {"writer": 1.0, "digest": 0.12}, familiar=0.5),)
-STAGES: dict[Role, tuple[Stage, ...]] = {"reader": READER, "writer": WRITER}
-STEPS: dict[Role, int] = {role: sum(stage.steps for stage in stages) for role, stages in STAGES.items()}
+LONG = Stage(600, {"drill": 0.05, "oracle": 0.2, "state": 0.25, "full": 0.5}, walk=(20, 40), echo=0.1)
+"""Histories in which the recipe lies far back: after the first course these were read worst."""
+WRITING = Stage(1500, {"writer": 1.0, "digest": 0.12}, familiar=0.5)
+COURSES: dict[Role, tuple[Course, ...]] = {
+    "reader": (Course(SKILLS), Course((LONG,), peak=0.5)),
+    "writer": (Course((WRITING,)),),
+}
+STEPS: dict[Role, int] = {role: sum(course.steps for course in courses) for role, courses in COURSES.items()}
 DECAY = 0.6
-"""Last part of the training, over which the rate falls to zero."""
+"""Last part of a course, over which the rate falls."""
 WARMUP = 50
+LEAST = 0.02
+"""What the rate falls to, relative to the largest."""
 
 
 def stage_at(role: Role, step: int) -> Stage:
     """The stage of a step; what goes on after the last step stays in the last stage."""
-    stages = STAGES[role]
+    stages = [stage for course in COURSES[role] for stage in course.stages]
     ends = accumulate(stage.steps for stage in stages)
     return next((stage for stage, end in zip(stages, ends, strict=True) if step < end), stages[-1])
 
 
-def rate_factor(step: int, steps: int) -> float:
-    """How large the learning rate is at a step of `steps`, relative to the largest."""
-    warm = min(1.0, (step + 1) / WARMUP)
-    left = 1.0 - step / steps
-    return warm * max(0.02, min(1.0, left / DECAY))
+def rate_factor(role: Role, step: int) -> float:
+    """How large the learning rate is at a step, relative to the plan's."""
+    for course in COURSES[role]:
+        if step < course.steps:
+            warm = min(1.0, (step + 1) / WARMUP)
+            left = 1.0 - step / course.steps
+            return course.peak * warm * max(LEAST, min(1.0, left / DECAY))
+        step -= course.steps
+    return LEAST

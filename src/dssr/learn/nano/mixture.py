@@ -104,7 +104,7 @@ class Maker:
             (question,) = drill(rng, 1, plain=rng.random() < stage.plain)
             return plan_tree(self.scribe, rng.choice(self.transcripts).goal, question)
         if kind == "full":
-            transcript = self.short(stage, rng)
+            transcript = self.walked(stage, rng)
             picked = _some(decisions(transcript), 6, rng)
             questions = [full_question(transcript, index) for index in picked]
             asked = [ask(self.scribe, transcript.goal, one, shown(one, most, rng)) for one in questions]
@@ -117,7 +117,7 @@ class Maker:
             ]
             return tree_of([ask(self.scribe, transcript.goal, one, shown(one, most, rng)) for one in questions], echo)
         if kind == "digest":
-            transcript = self.short(stage, rng)
+            transcript = self.walked(stage, rng)
             style = any_format(rng) if rng.random() < 0.3 else "summary"
             settings = style, rng.choice(self.recipe.budgets), rng.uniform(*self.recipe.retention)
             return digest_tree(self.scribe, transcript, _some(decisions(transcript), 4, rng), *settings, rng)
@@ -130,10 +130,11 @@ class Maker:
         ]
         return tree_of([ask(self.scribe, transcript.goal, one, shown(one, most, rng)) for one in questions], echo)
 
-    def short(self, stage: Stage, rng: random.Random) -> Transcript:
-        """A transcript whose walk is not longer than the stage allows, under new names."""
+    def walked(self, stage: Stage, rng: random.Random) -> Transcript:
+        """A transcript with a walk as long as the stage wants it, under new names."""
+        least, most = stage.walk
         return fresh(
-            rng.choice([one for one in self.transcripts if one.filler <= stage.filler]), rng, familiar=stage.familiar
+            rng.choice([one for one in self.transcripts if least <= one.filler <= most]), rng, familiar=stage.familiar
         )
 
     def written(self, stage: Stage, rng: random.Random) -> tuple[Transcript, Written]:

@@ -43,7 +43,7 @@ class Plan:
     recipe: Recipe
     shape: Shape
     steps: int
-    """In all, over all sittings; the learning rate falls towards their end."""
+    """In all, over all sittings; the curriculum says what they are and how large the rate is."""
     rate: float = 0.004
     save_every: float = 240.0
     """Seconds between checkpoints."""
@@ -87,7 +87,7 @@ def train(plan: Plan, report: Callable[[Progress, dict[str, float]], None]) -> P
         loss, seen = losses(network, row)
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step(rate_factor(progress.step, plan.steps))
+        optimizer.step(rate_factor(plan.recipe.role, progress.step))
         _account(progress, seen, time.monotonic() - begun)
         report(progress, seen)
         if time.monotonic() - saved > plan.save_every:

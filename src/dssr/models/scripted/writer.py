@@ -10,6 +10,8 @@ walked. Each rewrite merges the previous state with the new observation without 
 2. *Budget.* What still does not fit goes in order of worth: kind of claim, less for age, plus noise. Age costs so
    much that what was just seen pushes out what was learned long ago; under `guide`, whose rule names what to keep,
    it costs little.
+States are written newest first, `guide` with the recipe before all (`formats.py`), so one that is cut off loses its
+oldest part, or under `guide` the oldest places.
 With retention 1 only the budget takes anything. The generator passed in decides; equal generators, equal states.
 """
 
