@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dssr.agent.episode import Desk, play
+from dssr.agent.episode import Desk, Played, play
 from dssr.agent.reader import Reader, most_likely
 from dssr.agent.texts import load_prompts
 from dssr.agent.worlds import Worlds
@@ -17,16 +17,28 @@ from dssr.games.archive import Archive
 from dssr.learn.nano.drill import drill
 from dssr.models.base import Model
 from dssr.models.load import NANO, load_model
+from dssr.models.scripted import parse
 from dssr.types import LABELS, Cell, Job
 
 GOAL = "You are hungry! Let's cook a delicious meal."
 
 
-@pytest.fixture(scope="module")
-def nano() -> Iterator[Model]:
-    model = load_model(ModelConfig(backend="hf", path="nano/reader", dtype="float32", device="cpu", threads=1))
+def load(role: str) -> Iterator[Model]:
+    model = load_model(ModelConfig(backend="hf", path=f"nano/{role}", dtype="float32", device="cpu", threads=1))
     yield model
     asyncio.run(model.close())
+
+
+@pytest.fixture(scope="module")
+def nano() -> Iterator[Model]:
+    """The reader."""
+    yield from load("reader")
+
+
+@pytest.fixture(scope="module")
+def scribe() -> Iterator[Model]:
+    """The writer."""
+    yield from load("writer")
 
 
 def test_it_is_small_and_described() -> None:
@@ -76,3 +88,24 @@ def test_it_wins_games_from_the_full_history(nano: Model, archive: Archive) -> N
         assert asyncio.run(outcomes()) == ["won", "won"]
     finally:
         worlds.close()
+
+
+def test_its_states_neither_loop_nor_lose_the_recipe_at_once(nano: Model, scribe: Model, archive: Archive) -> None:
+    """Catches a writer that repeats sentences until the budget ends, or that does not note what the cookbook says."""
+    worlds = Worlds(archive)
+    desk = Desk(worlds, scribe, Reader(nano), load_prompts(), max_actions=2)
+    jobs = [Job(f"valid-6-00{n}", Cell("guide", 96, 20, "post"), 0, 0.0, 0.0, "reference") for n in (0, 1)]
+
+    async def episodes() -> list[Played]:
+        return await asyncio.gather(*(play(job, desk) for job in jobs))
+
+    try:
+        found = asyncio.run(episodes())
+    finally:
+        worlds.close()
+    states = [step.write.state for played in found for step in played.steps if step.write.state]
+    looped = [state for state in states if len(set(state.split(". "))) < len(state.split(". "))]
+    assert len(looped) <= 0.05 * len(states)
+    for played in found:
+        noted = parse(played.steps[played.episode.reveal].write.state)
+        assert sum(claim.kind == "do" for claim in noted) >= 4

@@ -18,7 +18,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print for programs.")]
 OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="Where to write; a new directory.")]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")]
 
-DEFAULT_CONFIG = "scripted"
+DEFAULT_CONFIG = "nano"
 WIDE = 160
 """Columns of a table that goes to a file or a pipe, where nothing wraps."""
 
