@@ -66,11 +66,9 @@ LONG = Stage(600, {"drill": 0.05, "oracle": 0.2, "state": 0.25, "full": 0.5}, wa
 NAMES = Stage(400, {"drill": 0.05, "oracle": 0.4, "state": 0.3, "full": 0.25}, familiar=0.3, echo=0.1)
 """Mostly names in pieces: whoever knows the words of the training foods too well confuses foods never met."""
 WRITING = Stage(1500, {"writer": 1.0, "digest": 0.12}, familiar=0.5)
-DIGESTING = Stage(500, {"writer": 0.4, "digest": 0.6}, familiar=0.5)
-"""States from whole histories, which the first course practises little: the read-time oracle of an audit needs them."""
 COURSES: dict[Role, tuple[Course, ...]] = {
     "reader": (Course(SKILLS), Course((LONG,), peak=0.5), Course((NAMES,), peak=0.5)),
-    "writer": (Course((WRITING,)), Course((DIGESTING,), peak=0.5)),
+    "writer": (Course((WRITING,)),),
 }
 STEPS: dict[Role, int] = {role: sum(course.steps for course in courses) for role, courses in COURSES.items()}
 DECAY = 0.6

@@ -11,8 +11,7 @@ walked. Each rewrite merges the previous state with the new observation without 
    much that what was just seen pushes out what was learned long ago; under `guide`, whose rule names what to keep,
    it costs little.
 States are written newest first, `guide` with the recipe before all (`formats.py`), so one that is cut off loses its
-oldest part, or under `guide` the oldest places. A whole history read at once has no age: nothing drifts, and the
-recipe counts as newest.
+oldest part, or under `guide` the oldest places.
 With retention 1 only the budget takes anything. The generator passed in decides; equal generators, equal states.
 """
 
@@ -99,9 +98,7 @@ def noted(claims: list[Claim]) -> list[Claim]:
 
 def _merge(claims: list[Claim], view: View, style: Format) -> list[Claim]:
     if len(blocks(view.observation)) > 1:
-        claims = replay(claims, view.observation)
-        recipe = [claim for claim in claims if claim.kind in ("need", "do")]
-        return [claim for claim in claims if claim not in recipe] + recipe
+        return replay(claims, view.observation)
     claims = update(claims, view.last_action, look(view.observation))
     if style != "slots" or view.last_action is None:
         return claims
