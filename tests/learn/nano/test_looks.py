@@ -19,7 +19,7 @@ FACTS = "Room: kitchen\nred potato: on counter, kitchen; slice, fry\nknife: carr
 @pytest.fixture(scope="module")
 def scribe() -> Scribe:
     """With the tokenizer of the shipped model, in which words are tokens."""
-    return scribe_of(str(NANO))
+    return scribe_of(str(NANO / "reader"))
 
 
 def named(scribe: Scribe, question: Question, commands: tuple[str, ...]) -> list[tuple[str, str, set[str]]]:
