@@ -116,7 +116,7 @@ def _learn(model: Any, prepared: _Prompts, batch: Sequence[ReaderPoint], micro_t
     for grove in groves(prepared.groups(batch), micro_tokens):
         loss = label_losses(model, grove).sum() / len(batch)
         loss.backward()  # type: ignore[no-untyped-call]
-        total += float(loss)
+        total += float(loss.detach())
     return total
 
 
