@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.learn.test_line import Killed, silent, study
+from tests.learn.test_line import Killed, dies_at, silent, study
 from tests.tiny import make_tiny
 
 from dssr.agent.store import stored
@@ -32,13 +32,8 @@ def test_a_killed_training_ends_in_the_same_reader(archive: Archive, tmp_path: P
     whole = Dagger(small(archive, base, tmp_path / "data"), tmp_path / "whole", silent).train()
     again = small(archive, base, tmp_path / "other")
     for stage in ("collect 1 train", "collect 2 train", "train"):
-
-        def die(name: str, done: int, of: int, stage: str = stage) -> None:
-            if name == stage:
-                raise Killed
-
         with pytest.raises(Killed):
-            Dagger(again, tmp_path / "killed", die).train()
+            Dagger(again, tmp_path / "killed", dies_at(stage)).train()
     killed = Dagger(again, tmp_path / "killed", silent).train()
     assert lora.content_hash(whole) == lora.content_hash(killed)
     drivers = [

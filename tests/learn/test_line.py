@@ -22,7 +22,7 @@ from dssr.errors import UsageError
 from dssr.games.archive import Archive
 from dssr.learn import lora
 from dssr.learn.line import Line
-from dssr.learn.round import adapter_folder
+from dssr.learn.round import Tell, adapter_folder
 from dssr.record.run import Run
 from dssr.types import Candidate, WritePoint
 
@@ -67,6 +67,16 @@ class Killed(Exception):
     pass
 
 
+def dies_at(stage: str) -> Tell:
+    """Listens until a stage reports for the first time."""
+
+    def die(name: str, done: int, of: int) -> None:
+        if name == stage:
+            raise Killed
+
+    return die
+
+
 def silent(stage: str, done: int, of: int) -> None:
     """Listens to nothing."""
 
@@ -92,13 +102,8 @@ def test_a_killed_line_ends_in_the_same_adapters(archive: Archive, base: Path, t
     assert [row["round"] for row in rows] == ["untrained", 0, 1]
     killed_config = study(archive, base, tmp_path / "other")
     for stage in ("collect", "candidates", "train"):
-
-        def die(name: str, done: int, of: int, stage: str = stage) -> None:
-            if name == stage:
-                raise Killed
-
         with pytest.raises(Killed):
-            Line(killed_config, "dssr", 0, tmp_path / "killed", die).train(range(2), ignore)
+            Line(killed_config, "dssr", 0, tmp_path / "killed", dies_at(stage)).train(range(2), ignore)
     Line(killed_config, "dssr", 0, tmp_path / "killed", silent).train(range(2), ignore)
     for number in range(2):
         one, other = (adapter_folder(tmp_path / name, number) for name in ("whole", "killed"))

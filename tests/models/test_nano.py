@@ -13,6 +13,7 @@ from dssr.agent.reader import Reader, most_likely
 from dssr.agent.texts import load_prompts
 from dssr.agent.worlds import Worlds
 from dssr.config import ModelConfig
+from dssr.errors import ModelError
 from dssr.games.archive import Archive
 from dssr.learn.nano.drill import drill
 from dssr.models.base import Model
@@ -49,6 +50,13 @@ def test_it_is_small_and_described() -> None:
         weights = (NANO / role / "model.safetensors").read_bytes()
         assert sha256(weights).hexdigest() in card
         assert "| success |" in card
+
+
+@pytest.mark.parametrize(("path", "said"), [("nano", "say nano/writer or nano/reader"), ("nano/R9", "nano/reader")])
+def test_a_network_that_is_not_there_is_named(path: str, said: str) -> None:
+    """Catches a path that ends in a stack trace of the library, or a message without the names there are."""
+    with pytest.raises(ModelError, match=said):
+        load_model(ModelConfig(backend="hf", path=path))
 
 
 def test_every_label_is_one_token(nano: Model) -> None:

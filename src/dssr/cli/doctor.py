@@ -3,14 +3,12 @@
 import shutil
 import sys
 from importlib import metadata, util
-from pathlib import Path
 
 import typer
 
 from dssr.cli.common import JsonOption, emit
+from dssr.models.load import NANO
 from dssr.types import Record
-
-NANO = Path(__file__).parents[1] / "models" / "nano"
 
 
 class Finding(Record, frozen=True):

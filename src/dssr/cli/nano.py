@@ -17,7 +17,6 @@ RoleArgument = Annotated[Role, typer.Argument(help="What the network is for: eac
 RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Directories of finished runs.")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Of the first weights and of the data's order.")]
 ShapeOption = Annotated[str | None, typer.Option("--shape", help="Width, depth, heads, inner width: 160x6x5x416.")]
-StepsOption = Annotated[int | None, typer.Option("--steps", min=1, help="Where to stop before the curriculum's end.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -32,7 +31,6 @@ def build(
     config: ConfigOption = "nano",
     folder: FolderOption = Path("data/nano-train"),
     model: ModelOption = None,
-    steps: StepsOption = None,
     seed: SeedOption = 0,
     shape: ShapeOption = None,
     as_json: JsonOption = False,
@@ -49,13 +47,12 @@ def build(
 
     wanted, settings = _shape(shape), load_config(config)
     archive = Archive.open(Path(settings.data) / settings.games.archive)
-    planned = steps or STEPS[role]
 
     def report(progress: Progress, seen: dict[str, float]) -> None:
         if progress.step % 100 == 0:
-            say(f"step {progress.step} of {planned}: {progress.right:.3f} right", as_json)
+            say(f"step {progress.step} of {STEPS[role]}: {progress.right:.3f} right", as_json)
 
-    network, progress = make(archive, folder, role, seed, planned, wanted, report)
+    network, progress = make(archive, folder, role, seed, wanted, report)
     target = model or NANO / role
     export(network, folder / TOKENIZER, target)
     told = describe(network, progress, role, seed, shape, (target / WEIGHTS).read_bytes())

@@ -10,7 +10,7 @@ from dssr.agent.texts import Prompts, load_prompts
 from dssr.games.archive import Archive
 from dssr.learn.nano import tokenizer
 from dssr.learn.nano.corpus import collect, read
-from dssr.learn.nano.curriculum import Role
+from dssr.learn.nano.curriculum import STEPS, Role
 from dssr.learn.nano.drill import drill
 from dssr.learn.nano.mixture import Recipe
 from dssr.learn.nano.names import ROOMS, WORDS
@@ -23,23 +23,17 @@ from dssr.seeds import rng_of
 from dssr.types import View
 
 TRANSCRIPTS = "train.jsonl"
-HELD_OUT = "valid.jsonl"
 TOKENIZER = "tokenizer"
 SHAPE = Shape(width=160, depth=6, heads=5, inner=416)
 WANTED = ((0, 0), (1, 0), (1, 20), (2, 0), (2, 10), (2, 20), (2, 40))
 """(number, filler) of the transcripts of each training game; number 0 is the policy without slips."""
 GAMES = 120
 """Training games that are walked: under new names and a turned compass these are enough."""
-HELD_OUT_WANTED = ((0, 0), (0, 20))
+WORKERS = 2
+"""Processes that walk games."""
 THREADS = 1
 """Sums depend on how many threads share them; with one, the networks of both roles train side by side on two cores."""
 BUDGETS = (16, 24, 32, 48, 64, 96, 128, 192, 256)
-
-
-def collect_all(archive: Archive, folder: Path, workers: int = 2) -> int:
-    """Transcripts of the training games, and a few of the validation games for monitoring."""
-    made = collect(archive, archive.games("train")[:GAMES], folder / TRANSCRIPTS, WANTED, workers)
-    return made + collect(archive, archive.games("valid"), folder / HELD_OUT, HELD_OUT_WANTED, workers)
 
 
 def sample_texts(transcripts: Path, each: int = 400) -> list[str]:
@@ -85,9 +79,9 @@ def ensure_tokenizer(folder: Path, context_length: int = 8192) -> Path:
     return place
 
 
-def plan_of(folder: Path, role: Role, seed: int, steps: int, shape: Shape) -> Plan:
+def plan_of(folder: Path, role: Role, seed: int, shape: Shape) -> Plan:
     recipe = Recipe(str(folder / TRANSCRIPTS), str(folder / TOKENIZER), seed, role)
-    return Plan(folder / f"checkpoint-{role}-{seed}-{'x'.join(map(str, shape))}", recipe, shape, steps)
+    return Plan(folder / f"checkpoint-{role}-{seed}-{'x'.join(map(str, shape))}", recipe, shape, STEPS[role])
 
 
 def build(
@@ -95,16 +89,15 @@ def build(
     folder: Path,
     role: Role,
     seed: int,
-    steps: int,
     shape: Shape,
     report: Callable[[Progress, dict[str, float]], None],
 ) -> tuple[Network, Progress]:
     """Everything up to the trained network; goes on where an earlier call stopped. All networks share
     transcripts and tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
-    collect_all(archive, folder)
+    collect(archive, archive.games("train")[:GAMES], folder / TRANSCRIPTS, WANTED, WORKERS)
     ensure_tokenizer(folder)
-    plan = plan_of(folder, role, seed, steps, shape)
+    plan = plan_of(folder, role, seed, shape)
     torch.set_num_threads(THREADS)
     train(plan, report)
     return restore(plan)

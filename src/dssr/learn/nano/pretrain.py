@@ -132,11 +132,10 @@ def save(folder: Path, network: Network, optimizer: Optimizer, progress: Progres
 
 
 def load(folder: Path, network: Network, optimizer: Optimizer | None) -> Progress:
-    """The last checkpoint of a folder; a fresh start where there is none. A checkpoint that was carried elsewhere may
-    come without the optimizer's moments, which then start anew."""
+    """The last checkpoint of a folder; a fresh start where there is none."""
     if not (folder / STEPS).exists():
         return Progress()
     network.load_state_dict(load_file(folder / WEIGHTS))
-    if optimizer is not None and (folder / OPTIMIZER).exists():
+    if optimizer is not None:
         optimizer.restore(load_file(folder / OPTIMIZER))
     return Progress(**json.loads((folder / STEPS).read_text(encoding="utf-8")))
