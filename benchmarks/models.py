@@ -12,6 +12,7 @@ from tests.tiny import make_tiny
 
 from benchmarks.common import Ratio, faster, rate, seconds
 from dssr.config import ModelConfig
+from dssr.models import stems
 from dssr.models.base import Choose, Generate, Message
 from dssr.models.cached import CachedModel
 from dssr.models.hf import HFModel
@@ -34,7 +35,7 @@ def run() -> list[Ratio]:
         assert isinstance(model, HFModel)
         try:
             with torch.inference_mode():
-                return [_overhead(model), *_decoding(model, folder), _trunk(model)]
+                return [_overhead(model), *_decoding(model, folder), _trunk(model), _samples(model)]
         finally:
             asyncio.run(model.close())
 
@@ -151,6 +152,29 @@ def _trunk(model: HFModel) -> Ratio:
     return faster(
         f"models, {len(prompts)} leave-one-out prompts of a {length}-token history", ours, separate, "each alone", 4.0
     )
+
+
+def _samples(model: HFModel) -> Ratio:
+    """Eight samples of each of several whole histories, as the read-time oracle asks for them."""
+    prompts = [(Message("user", f"{number} {_story(number, 500)}"),) for number in range(8)]
+    requests = [Generate(messages, REPLY_TOKENS, 1.0, seed) for messages in prompts for seed in range(8)]
+
+    async def write() -> list[Any]:
+        return await asyncio.gather(*(model.generate(request) for request in requests))
+
+    def shared() -> None:
+        asyncio.run(write())
+
+    def copied() -> None:
+        usual, stems.LONG = stems.LONG, model.context_length
+        try:
+            asyncio.run(write())
+        finally:
+            stems.LONG = usual
+
+    length = model.prompt_tokens(prompts[0])
+    name = f"models, 8 samples of each of {len(prompts)} prompts of {length} tokens, read once for all"
+    return faster(name, seconds(shared), seconds(copied), "a copy of the prompt for each", 1.0)
 
 
 def _ids(model: HFModel, messages: Sequence[Message]) -> Ids:

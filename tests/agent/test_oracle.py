@@ -29,7 +29,7 @@ def test_core_lines_at_every_decision_point(worlds: Worlds, game: str, budget: i
         lines = text.split("\n")
         long, short = (oracle_lines(moment.privileged, long=form) for form in (True, False))
         assert lines in (long, short[: len(lines)])
-        core = 1 if long[0].startswith("meal") else 1 + len(core_things(moment.privileged))
+        core = 1 if long[0].startswith("The meal") else 1 + len(core_things(moment.privileged))
         assert len(lines) >= core, f"{budget} tokens: {text!r}"
 
 
@@ -41,7 +41,7 @@ def test_what_is_done_disappears(worlds: Worlds, game: str) -> None:
     before_meal = [count for count, one in zip(todo, points, strict=True) if one.policy != ("eat meal",)]
     assert before_meal == sorted(before_meal, reverse=True)
     assert before_meal[0] > 0
-    assert oracle_lines(points[-1], long=True) == ["meal: carried; eat"]
+    assert oracle_lines(points[-1], long=True) == ["The meal: carried; eat"]
     assert oracle_lines(points[-2], long=True)[0].startswith("Room: ")
 
 

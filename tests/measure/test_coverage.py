@@ -19,7 +19,7 @@ CARROT, PORK = Directive("dice", "carrot"), Directive("fry", "pork chop")
         "carrot: dice, roast",
         "carrot (dice, roast), pork chop (fry)",
         "- carrot -> dice",
-        "Room: kitchen\ncarrot: on counter, kitchen; dice, roast\nknife: on table",
+        "Room: kitchen\nThe carrot: on counter, kitchen; dice, roast\nThe knife: on table",
         "The carrot must be diced. [certain]",
         "carrot needs to be roasted and diced",
         "Recipe wants diced carrot",

@@ -20,6 +20,7 @@ from dssr.models.base import Choose, Generate, Message
 from dssr.models.hf import HFModel
 from dssr.models.kv import BLOCK, Store
 from dssr.models.load import load_model
+from dssr.models.stems import LONG, TILE
 from dssr.types import LABELS
 
 WORDS = ["kitchen", "fridge", "knife", "apple", "door", "north", "take", "open", "chop", "stove", "table", "carry"]
@@ -63,7 +64,7 @@ def test_scores_and_greedy_texts_are_those_of_transformers(
     """Catches a wrong mask, position, block border, head grouping or adapter; wrong ones move scores by nats."""
     model = hf(tiny, adapters=tiny_adapters)
     theirs = stock(tiny, tiny_adapters.get(adapter or ""))
-    for words in (3, 50, 200):
+    for words in (3, 50, 200, 700):
         messages = (Message("user", story(words, words)),)
         ids = torch.tensor([model.tokenizer.chat(messages)])
         chosen, reply = ask(model, [Choose(messages, LABELS, adapter), Generate(messages, 12, 0.0, 0, adapter)])
@@ -117,6 +118,19 @@ def test_texts_do_not_depend_on_newcomers(model: HFModel) -> None:
     together = ask(model, requests)
     some = range(0, 150, 15)
     assert [together[number] for number in some] == [ask(model, [requests[number]])[0] for number in some]
+
+
+def test_a_shared_stem_does_not_change_a_bit(model: HFModel) -> None:
+    """Catches a reply that reads another's stem or tail, or whose bits depend on how many read with it: more than a
+    tile of samples of one long prompt, a longer one with the same beginning, and short ones, together and alone."""
+    long = story(5, 700)
+    assert model.prompt_tokens((Message("user", long),)) > 2 * LONG
+    asked = [(long, 20, seed) for seed in range(TILE + 3)] + [(long + story(6, 90), 70, seed) for seed in range(3)]
+    asked += [(story(seed, 30), 9, seed) for seed in range(3)]
+    requests = [Generate((Message("user", text),), most, 1.0, seed) for text, most, seed in asked]
+    together = ask(model, requests)
+    assert len({reply.text for reply in together}) > len(together) // 2
+    assert together == [ask(model, [request])[0] for request in requests]
 
 
 def test_samples_follow_the_model(tiny: Path) -> None:

@@ -1,7 +1,8 @@
 """`oracle-b`: what an all-knowing writer would keep, recomputed at each step from the true facts.
 
 Lines stand in order of priority and are kept or dropped whole. If the long form does not fit the budget,
-the names of containers and supporters go first.
+the names of containers and supporters go first. No line begins with a name: many tokenizers cut a word without
+a space before it into other tokens, and the reader would meet one food under two spellings.
 """
 
 from collections.abc import Sequence
@@ -28,6 +29,8 @@ KITCHEN = "kitchen"
 """Where the meal is prepared."""
 FORM_WORDS = frozenset(("room", "in", "on", "carried", "way", "to", "open", "meal", "eat"))
 """Words that come from the form of the lines, not from the facts."""
+OPENING = "The "
+"""What stands before the name of a thing."""
 
 
 class OracleB:
@@ -56,12 +59,13 @@ def oracle_lines(privileged: Privileged, long: bool) -> list[str]:
     """All lines, the most important first."""
     facts = privileged.facts
     if holder(facts, MEAL) is not None:
-        return [f"{MEAL}: carried; eat"]
+        return [f"{OPENING}{MEAL}: carried; eat"]
     here = player_room(facts)
     things = core_things(privileged)
     lines = [f"Room: {here}"]
     for thing, verbs in things.items():
-        lines.append(f"{thing}: {_place(facts, thing, long)}" + (f"; {', '.join(verbs)}" if verbs else ""))
+        todo = f"; {', '.join(verbs)}" if verbs else ""
+        lines.append(f"{OPENING}{thing}: {_place(facts, thing, long)}{todo}")
     return lines + _ways(privileged, here, list(things))
 
 

@@ -29,7 +29,7 @@ CHOPS = re.compile(r"\b(pork|lamb|veal) chops?\b")
 LINK = r"(?:\s*(?:,|/|&|\+|;|\band\b|\bthen\b|\bor\b))*\s*"
 ARTICLES = r"\s+(?:(?:the|a|an|some|your|all|up)\s+)*"
 OPENERS = r"\s*(?:[:=(>→-]|\s|\b(?:is|are|needs?|must|should|to|be|requires?|has|have|still|then)\b)*\s*"
-ENTRY = re.compile(r"[\s*•-]*@\s*:([^:]*)")
+ENTRY = re.compile(r"[\s*•-]*(?:the\s+)?@\s*:([^:]*)")
 """A line about one ingredient; up to the next colon everything in it is said of that one."""
 CLAUSE = re.compile(r"[\n.!?\[\]]")
 

@@ -15,7 +15,7 @@ import msgspec
 
 from dssr.agent.episode import Played
 from dssr.agent.layout import CONTEXT_BEGIN
-from dssr.agent.oracle import FORM_WORDS, oracle_lines
+from dssr.agent.oracle import FORM_WORDS, OPENING, oracle_lines
 from dssr.agent.reference import is_reference
 from dssr.agent.store import stored
 from dssr.agent.worlds import Worlds
@@ -162,7 +162,8 @@ def secrets_of(moments: Sequence[Moment]) -> list[tuple[Secret, str]]:
     for moment in moments:
         privileged = moment.privileged
         for form in (True, False):
-            found |= {("oracle", plain(line)): None for line in oracle_lines(privileged, long=form)}
+            lines = oracle_lines(privileged, long=form)
+            found |= {("oracle", plain(line.removeprefix(OPENING))): None for line in lines}
         for fact in privileged.facts:
             if fact.args:
                 found["fact", plain(f"{fact.name}({','.join(fact.args)})")] = None

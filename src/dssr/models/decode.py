@@ -1,7 +1,8 @@
 """Writes many replies at once, one token each per pass.
 
-Every reply has its own row in the buffers of keys and values. Replies whose lengths round up to the same
-multiple of BLOCK attend together; the rounding is a matter of the reply alone, so its company changes no bit.
+Every reply has its own row in the buffers of keys and values, except for a long stem that it shares with others
+(`stems.py`). Replies whose rows round up to the same multiple of BLOCK attend together; the rounding is a matter of
+the reply alone, so its company changes no bit.
 """
 
 import random
@@ -15,6 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from dssr.models.kv import BLOCK, Node
 from dssr.models.packed import ROWS, Body
+from dssr.models.stems import Tiles, joined, read, stem_of
 
 MOST_REPLIES = 128
 """Replies under way at once."""
@@ -38,11 +40,22 @@ class Reply:
     done: bool = False
     broken: bool = False
     """The model's scores were not numbers."""
+    stem: bytes | None = field(init=False)
+    base: int = field(init=False)
+    """Length of the stem; what follows it stands in the reply's row."""
+
+    def __post_init__(self) -> None:
+        self.stem, self.base = stem_of(self.path)
+
+    @property
+    def own(self) -> int:
+        """Tokens in its row."""
+        return self.length - self.base
 
     @property
     def most(self) -> int:
-        """Length it may reach."""
-        return self.length + self.max_tokens - len(self.tokens)
+        """Tokens its row may come to hold."""
+        return self.own + self.max_tokens - len(self.tokens)
 
 
 class Decoder:
@@ -54,6 +67,9 @@ class Decoder:
         self.most_tokens = kv_bytes // body.token_bytes
         self.replies: list[Reply] = []
         self._kv = body.new_kv(0, body.key_heads, 0)
+        self._stems: dict[bytes, torch.Tensor] = {}
+        self._tiles: Tiles | None = None
+        """Of the replies with a stem, whose rows come first."""
         self._runs: list[tuple[int, int, int, torch.Tensor]] = []
 
     @property
@@ -62,11 +78,14 @@ class Decoder:
 
     def room(self, replies: list[Reply]) -> int:
         """How many of the replies can join now; at least one when nothing is under way."""
-        under_way = [reply.most for reply in self.replies if not reply.done]
-        longest, count, fits = max(under_way, default=0), len(under_way), 0
+        under_way = [reply for reply in self.replies if not reply.done]
+        stems = {reply.stem: reply.base for reply in under_way}
+        longest, count, fits = max((reply.most for reply in under_way), default=0), len(under_way), 0
         for reply in replies:
+            stems[reply.stem] = reply.base
             longest, count = max(longest, reply.most), count + 1
-            if count > MOST_REPLIES or (count > 1 and count * _rounded(longest) > self.most_tokens):
+            tokens = count * _rounded(longest) + sum(stems.values())
+            if count > MOST_REPLIES or (count > 1 and tokens > self.most_tokens):
                 break
             fits += 1
         return fits
@@ -76,32 +95,40 @@ class Decoder:
         return -(-self.active // ROWS) < -(-len(self.replies) // ROWS)
 
     def clear(self) -> None:
-        self.replies = []
+        self.replies, self._stems, self._tiles = [], {}, None
         self._kv = self.body.new_kv(0, self.body.key_heads, 0)
 
     def admit(self, replies: list[Reply]) -> None:
         """Lays the buffers out anew for the unfinished replies and the new ones, by length."""
         old_row = {id(reply): row for row, reply in enumerate(self.replies)}
         both = [reply for reply in (*self.replies, *replies) if not reply.done]
-        both.sort(key=lambda reply: reply.length)
+        both.sort(key=lambda reply: (reply.stem is None, reply.own))
         self.replies = both
         if not both:
             self.clear()
             return
-        spare = min(max(reply.most - reply.length for reply in both), 2 * BLOCK)
-        fresh = self.body.new_kv(len(both), self.body.key_heads, _rounded(both[-1].length + spare))
+        spare = min(max(reply.most - reply.own for reply in both), 2 * BLOCK)
+        longest = max(reply.own for reply in both)
+        fresh = self.body.new_kv(len(both), self.body.key_heads, _rounded(longest + spare))
+        stems: dict[bytes, torch.Tensor] = {}
         for row, reply in enumerate(both):
+            if reply.stem is not None and reply.stem not in stems:
+                known = self._stems.get(reply.stem)
+                stems[reply.stem] = torch.cat(_kept(reply.path[:-1]), 3) if known is None else known
             if id(reply) in old_row:
-                fresh[:, :, row, :, : reply.length] = self._kv[:, :, old_row[id(reply)], :, : reply.length]
-            for node in reply.path:
-                assert node.kv is not None, "prompts to decode from are prefilled with their keys kept"
-                fresh[:, :, row, :, node.position : node.position + len(node.tokens)] = node.kv
+                fresh[:, :, row, :, : reply.own] = self._kv[:, :, old_row[id(reply)], :, : reply.own]
+            for node, kv in zip(reply.path, _kept(reply.path), strict=True):
+                if node.position >= reply.base:
+                    place = node.position - reply.base
+                    fresh[:, :, row, :, place : place + len(node.tokens)] = kv
             reply.path = []
-        self._kv = fresh
+        self._kv, self._stems = fresh, stems
+        keys = [reply.stem for reply in both if reply.stem is not None]
+        self._tiles = Tiles(stems, keys, self.body.device) if keys else None
 
     def step(self) -> torch.Tensor:
         """One more token for every reply; returns the states they were picked from."""
-        if self.replies[-1].length + 1 > self._kv.shape[4]:
+        if max(reply.own for reply in self.replies) + 1 > self._kv.shape[4]:
             self.admit([])
         self._runs = list(self._grouped())
         states = self.body.forward(
@@ -138,30 +165,44 @@ class Decoder:
         keys, values = self._kv[layer]
         count, key_heads, _, width = keys.shape
         rows = torch.arange(count, device=keys.device)
-        lengths = torch.tensor([reply.length for reply in self.replies], device=keys.device)
+        lengths = torch.tensor([reply.own for reply in self.replies], device=keys.device)
         keys[rows, :, lengths] = k[:, :count].transpose(0, 1)
         values[rows, :, lengths] = v[:, :count].transpose(0, 1)
         groups = q.shape[0] // key_heads
+        stemmed = sum(reply.stem is not None for reply in self.replies)
+        own: list[tuple[torch.Tensor, torch.Tensor]] = []
         for first, last, length, mask in self._runs:
-            seen = scaled_dot_product_attention(
-                q[:, first:last].transpose(0, 1).reshape(-1, 1, groups, width),
-                keys[first:last].flatten(0, 1)[:, None, :length],
-                values[first:last].flatten(0, 1)[:, None, :length],
-                attn_mask=mask,
-                scale=scale,
+            asked = q[:, first:last].transpose(0, 1).reshape(-1, groups, width)
+            seen = keys[first:last].flatten(0, 1)[:, :length], values[first:last].flatten(0, 1)[:, :length]
+            if first < stemmed:
+                found = read(asked * scale, *seen, mask)
+                own.append((found[0].reshape(last - first, -1, width), found[1].reshape(last - first, -1, 1)))
+                continue
+            held = scaled_dot_product_attention(
+                asked[:, None], seen[0][:, None], seen[1][:, None], attn_mask=mask[:, None], scale=scale
             )
-            out[first:last] = seen.reshape(last - first, q.shape[0], width)
+            out[first:last] = held.reshape(last - first, q.shape[0], width)
+        if self._tiles is not None:
+            tails = tuple(torch.cat(parts) for parts in zip(*own, strict=True))
+            out[:stemmed] = joined((tails[0], tails[1]), self._tiles.attend(layer, q[:, :stemmed] * scale))
 
     def _grouped(self) -> Iterator[tuple[int, int, int, torch.Tensor]]:
-        """Runs of rows with the same rounded length: first row, end, rounded length, mask."""
+        """Runs of rows of the same rounded length, with or without a stem: first row, end, rounded length, mask."""
         first = 0
-        for length, group in groupby(self.replies, key=lambda reply: _rounded(reply.length + 1)):
-            sizes = torch.tensor([reply.length for reply in group])
+        for (_, length), group in groupby(self.replies, key=lambda one: (one.stem is None, _rounded(one.own + 1))):
+            sizes = torch.tensor([reply.own for reply in group])
             beyond = torch.arange(length)[None] > sizes[:, None]
             mask = torch.zeros(beyond.shape, dtype=self.body.dtype).masked_fill(beyond, float("-inf"))
-            mask = mask.repeat_interleave(self.body.key_heads, 0)[:, None, None].to(self.body.device)
+            mask = mask.repeat_interleave(self.body.key_heads, 0)[:, None].to(self.body.device)
             yield first, first + len(sizes), length, mask
             first += len(sizes)
+
+
+def _kept(path: list[Node]) -> list[torch.Tensor]:
+    """The keys and values of a prompt's blocks."""
+    kept = [node.kv for node in path if node.kv is not None]
+    assert len(kept) == len(path), "prompts to decode from are prefilled with their keys kept"
+    return kept
 
 
 def _rounded(length: int) -> int:

@@ -15,6 +15,7 @@ from dssr.models.hf import HFModel
 from dssr.models.kv import BLOCK
 from dssr.models.packed import ATTENTION, ROWS
 from dssr.models.selftest import agrees_with_stock, same_in_company
+from dssr.models.stems import LONG, TILE
 from dssr.models.tokenizers import open_tokenizer
 
 LEAST_KV, MOST_KV = 2**28, 2**32
@@ -90,8 +91,9 @@ def _settle(model: HFModel, causal: Any, config: ModelConfig, device: str) -> st
     kind = platform.machine() if device == "cpu" else torch.cuda.get_device_name()
     level = torch.backends.cpu.get_cpu_capability() if device == "cpu" else ""
     return (
-        f"{config.dtype} {kind} {level} threads={threads} block={BLOCK} rows={ROWS} invariant={invariant} "
-        f"context={model.context_length} torch={torch.__version__} transformers={transformers.__version__}"
+        f"{config.dtype} {kind} {level} threads={threads} block={BLOCK} rows={ROWS} stem={LONG}/{TILE} "
+        f"invariant={invariant} context={model.context_length} "
+        f"torch={torch.__version__} transformers={transformers.__version__}"
     )
 
 

@@ -10,8 +10,9 @@ from dssr.models.decode import Reply
 from dssr.models.hf import HFModel
 from dssr.models.kv import BLOCK, Ids
 from dssr.models.packed import ATTENTION
+from dssr.models.stems import LONG
 
-LENGTHS = (BLOCK // 3, BLOCK + 9, BLOCK, 2 * BLOCK + 17)
+LENGTHS = (BLOCK // 3, BLOCK + 9, BLOCK, 2 * BLOCK + 17, LONG + 5, LONG + 5, LONG + BLOCK)
 STEPS = 2
 CLOSE = {torch.float32: 1e-3, torch.bfloat16: 0.2}
 """How far scores may lie from the stock forward pass, relative to their spread."""

@@ -13,7 +13,7 @@ from dssr.learn.nano.tree import lay_out
 from dssr.models.load import NANO
 
 GOAL = "You are hungry!"
-FACTS = "Room: kitchen\nred potato: on counter, kitchen; slice, fry\nknife: carried"
+FACTS = "Room: kitchen\nThe red potato: on counter, kitchen; slice, fry\nThe knife: carried"
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,7 @@ SKILLS = (
 )
 LONG = Stage(600, {"drill": 0.05, "oracle": 0.2, "state": 0.25, "full": 0.5}, walk=(20, 40), echo=0.1)
 """Histories in which the recipe lies far back: after the first course these were read worst."""
-NAMES = Stage(400, {"drill": 0.05, "oracle": 0.4, "state": 0.3, "full": 0.25}, familiar=0.3, echo=0.1)
+NAMES = Stage(500, {"drill": 0.05, "oracle": 0.35, "state": 0.2, "full": 0.4}, familiar=0.3, echo=0.1)
 """Mostly names in pieces: whoever knows the words of the training foods too well confuses foods never met."""
 WRITING = Stage(1500, {"writer": 1.0, "digest": 0.12}, familiar=0.5)
 COURSES: dict[Role, tuple[Course, ...]] = {

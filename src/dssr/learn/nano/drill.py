@@ -158,7 +158,7 @@ def directives(text: str, foods: Iterable[str]) -> list[tuple[str, str]]:
             (match.start(), match[1], food)
             for match in re.finditer(rf"(?<!You )\b({'|'.join(VERBS)}) the {name}(?! [^\[])\b", text)
         ]
-        for line in re.finditer(rf"(?m)^{name}: [^;\n]*; (.*)$", text):
+        for line in re.finditer(rf"(?m)^The {name}: [^;\n]*; (.*)$", text):
             found += [(line.start(), verb, food) for verb in line[1].split(", ") if verb in VERBS]
     return [(verb, food) for _, verb, food in sorted(found, key=lambda one: one[0])]
 

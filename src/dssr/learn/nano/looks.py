@@ -52,15 +52,14 @@ class Words(NamedTuple):
     verbs: frozenset[int]
     """End in a verb, as ` fry`."""
     the: int
+    opening: int
+    """Ends `The`, which opens a line of facts."""
     colon: int
     newline: int
 
 
-class Name(NamedTuple):
-    """A food's name as tokens: inside a line, and where a line begins with it."""
-
-    inside: tuple[int, ...]
-    opening: tuple[int, ...]
+Name = tuple[int, ...]
+"""A food's name as tokens."""
 
 
 class Mentions(NamedTuple):
@@ -72,22 +71,18 @@ class Mentions(NamedTuple):
 
 def mentions(ids: Sequence[int], name: Name, context: int, options: int, words: Words) -> Mentions:
     found = Mentions([], [])
-    for at in places(ids, name.inside, 2, options):
-        last = at + len(name.inside) - 1
+    for at in places(ids, name, 2, options):
+        last = at + len(name) - 1
         if ids[at - 1] in words.asking:
             found.asked.append((last, at - 1))
         elif ids[at - 1] == words.the and ids[at - 2] in words.verbs:
             found.asked.append((last, at - 2))
         elif at >= context:
             found.held.append((last, at - 1))
-    for at in places(ids, name.opening, 2, context):
-        after = at + len(name.opening)
-        # A line of facts: the name, a colon, and further on what is still to be done.
-        if ids[at - 1] == words.newline and ids[after] == words.colon:
-            while after < context and ids[after] != words.newline:
-                if ids[after] in words.verbs:
-                    found.asked.append((after, at + len(name.opening) - 1))
-                after += 1
+        elif ids[at - 1] == words.opening and ids[last + 1] == words.colon:
+            # A line of facts: the name, a colon, and further on what is still to be done.
+            end = next((place for place in range(last, context) if ids[place] == words.newline), context)
+            found.asked.extend((place, last) for place in range(last, end) if ids[place] in words.verbs)
     return found
 
 
@@ -106,8 +101,8 @@ def looks_of(
     known: dict[Name, Mentions] = {}
     for name, begin, end in zip(names, opened, ends, strict=True):
         yield Look(LINE, end, (begin + 1,))
-        size = len(name.inside)
-        if tuple(ids[begin + 2 : begin + 2 + size]) != name.inside:
+        size = len(name)
+        if tuple(ids[begin + 2 : begin + 2 + size]) != name:
             continue
         if name not in known:
             known[name] = mentions(ids, name, context, opened[0], words)
@@ -131,9 +126,9 @@ def copies_of(ids: Sequence[int], reply: int, previous: Sequence[int], names: Se
                 aligned.add(reply + block.b + place)
                 yield Look(COPY, reply + block.b + place - 1, (told[0] + block.a + place,))
     for name in names:
-        said = places(ids, name.inside, reply, len(ids))
-        shown = places(ids, name.inside, 0, reply) if said else []
+        said = places(ids, name, reply, len(ids))
+        shown = places(ids, name, 0, reply) if said else []
         for at in said if shown else ():
-            for offset in range(len(name.inside)):
+            for offset in range(len(name)):
                 if at + offset not in aligned:
                     yield Look(COPY, at + offset - 1, tuple(place + offset for place in shown))

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from queue import Full
+from queue import Empty, Full
 from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
@@ -180,6 +180,12 @@ def rows(recipe: Recipe, first: int = 0, ahead: int = 16) -> Iterator[Row]:
     worker.start()
     try:
         while True:
-            yield queue.get()
+            try:
+                row = queue.get(timeout=5.0)
+            except Empty:
+                if worker.is_alive():
+                    continue
+                raise RuntimeError("The process that makes nano's training rows died; its error is above.") from None
+            yield row
     finally:
         worker.terminate()

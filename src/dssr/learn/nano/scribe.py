@@ -47,11 +47,12 @@ class Scribe:
         verbs = (*CUTS, *COOKS)
         texts = self.tokenizer.decode_batch([[token] for token in range(self.tokenizer.get_vocab_size())])
         asking = tuple(f"{verb} the" for verb in verbs)
-        (the,), (colon,) = self.encode(" the"), self.encode(":")
+        (the,), (*_, opening), (colon,) = self.encode(" the"), self.encode("The"), self.encode(":")
         return Words(
             asking=frozenset(at for at, text in enumerate(texts) if text.endswith(asking) and "You" not in text),
             verbs=frozenset(at for at, text in enumerate(texts) if text.strip() in verbs),
             the=the,
+            opening=opening,
             colon=colon,
             newline=self.newline,
         )
@@ -76,7 +77,7 @@ class Scribe:
 
     def name(self, text: str) -> Name:
         if text not in self.names:
-            self.names[text] = Name(tuple(self.encode(f" {text}")), tuple(self.encode(text)))
+            self.names[text] = tuple(self.encode(f" {text}"))
         return self.names[text]
 
     def encode(self, text: str) -> list[int]:

@@ -6,7 +6,7 @@ from dssr.models.scripted.claims import APPLIANCES, PARTICIPLES, TOOL, Claim
 
 _FIRST = "Room: "
 _WAY = re.compile(r"Way to (.+?): (.+)$")
-_THING = re.compile(r"(.+?): (?:(carried)|(?:(in|on) ([^,;]+), )?([^,;]+))(?:; (.+))?$")
+_THING = re.compile(r"The (.+?): (?:(carried)|(?:(in|on) ([^,;]+), )?([^,;]+))(?:; (.+))?$")
 
 
 def is_lines(context: str) -> bool:
