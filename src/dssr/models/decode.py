@@ -5,6 +5,7 @@ Every reply has its own row in the buffers of keys and values, except for a long
 the reply alone, so its company changes no bit.
 """
 
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,7 +13,6 @@ from itertools import groupby
 from typing import Any
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention
 
 from dssr.models.kv import BLOCK, Node
 from dssr.models.packed import ROWS, Body
@@ -67,6 +67,8 @@ class Decoder:
         self.most_tokens = kv_bytes // body.token_bytes
         self.replies: list[Reply] = []
         self._kv = body.new_kv(0, body.key_heads, 0)
+        self._memory = [torch.empty(0), torch.empty(0)]
+        """Of the buffers now and of those before, by turns: fresh memory costs more than filling it."""
         self._stems: dict[bytes, torch.Tensor] = {}
         self._tiles: Tiles | None = None
         """Of the replies with a stem, whose rows come first."""
@@ -109,7 +111,7 @@ class Decoder:
             return
         spare = min(max(reply.most - reply.own for reply in both), 2 * BLOCK)
         longest = max(reply.own for reply in both)
-        fresh = self.body.new_kv(len(both), self.body.key_heads, _rounded(longest + spare))
+        fresh = self._room_for(len(both), _rounded(longest + spare))
         stems: dict[bytes, torch.Tensor] = {}
         for row, reply in enumerate(both):
             if reply.stem is not None and reply.stem not in stems:
@@ -121,10 +123,21 @@ class Decoder:
                 if node.position >= reply.base:
                     place = node.position - reply.base
                     fresh[:, :, row, :, place : place + len(node.tokens)] = kv
+            fresh[:, :, row, :, reply.own :] = 0  # seen with weight zero, so it must be a number
             reply.path = []
         self._kv, self._stems = fresh, stems
         keys = [reply.stem for reply in both if reply.stem is not None]
         self._tiles = Tiles(stems, keys, self.body.device) if keys else None
+
+    def _room_for(self, rows: int, tokens: int) -> torch.Tensor:
+        """Buffers for so many rows, not filled."""
+        self._memory.reverse()
+        body = self.body
+        shape = (body.layers, 2, rows, body.key_heads, tokens, body.width)
+        size = math.prod(shape)
+        if len(self._memory[0]) < size:
+            self._memory[0] = torch.empty(size, dtype=body.dtype, device=body.device)
+        return self._memory[0][:size].view(shape)
 
     def step(self) -> torch.Tensor:
         """One more token for every reply; returns the states they were picked from."""
@@ -145,13 +158,15 @@ class Decoder:
         logits = self.body.logits(states)
         sane = torch.isfinite(logits.amax(-1)).tolist()
         greedy = logits.argmax(-1).tolist()
+        warm = [row for row, one in enumerate(replies) if not one.done and sane[row] and one.temperature > 0]
+        drawn = dict(zip(warm, _draw(logits[warm], [replies[row] for row in warm]), strict=True)) if warm else {}
         for row, reply in enumerate(replies):
             if reply.done:
                 continue
             if not sane[row]:
                 reply.done = reply.broken = True
                 continue
-            token = greedy[row] if reply.temperature == 0 else _draw(logits[row] / reply.temperature, reply.noise)
+            token = drawn.get(row, greedy[row])
             if token in self.ends:
                 reply.done = True
                 continue
@@ -174,14 +189,12 @@ class Decoder:
         for first, last, length, mask in self._runs:
             asked = q[:, first:last].transpose(0, 1).reshape(-1, groups, width)
             seen = keys[first:last].flatten(0, 1)[:, :length], values[first:last].flatten(0, 1)[:, :length]
+            found, weight = read(asked * scale, *seen, mask)
+            found = found.reshape(last - first, -1, width)
             if first < stemmed:
-                found = read(asked * scale, *seen, mask)
-                own.append((found[0].reshape(last - first, -1, width), found[1].reshape(last - first, -1, 1)))
-                continue
-            held = scaled_dot_product_attention(
-                asked[:, None], seen[0][:, None], seen[1][:, None], attn_mask=mask[:, None], scale=scale
-            )
-            out[first:last] = held.reshape(last - first, q.shape[0], width)
+                own.append((found, weight.reshape(last - first, -1, 1)))
+            else:
+                out[first:last] = found
         if self._tiles is not None:
             tails = tuple(torch.cat(parts) for parts in zip(*own, strict=True))
             out[:stemmed] = joined((tails[0], tails[1]), self._tiles.attend(layer, q[:, :stemmed] * scale))
@@ -209,8 +222,10 @@ def _rounded(length: int) -> int:
     return -(-length // BLOCK) * BLOCK
 
 
-def _draw(logits: torch.Tensor, noise: random.Random) -> int:
-    """A token by inverse of the cumulative distribution, from one uniform number."""
-    steps = torch.softmax(logits.double(), -1).cumsum(-1)
-    place = torch.searchsorted(steps, noise.random() * float(steps[-1]), right=True)
-    return min(int(place), len(steps) - 1)
+def _draw(logits: torch.Tensor, replies: list[Reply]) -> list[int]:
+    """A token for each reply, by inverse of the cumulative distribution, from one uniform number each."""
+    heat = torch.tensor([reply.temperature for reply in replies], device=logits.device)
+    steps = torch.softmax((logits / heat[:, None]).double(), -1).cumsum(-1)
+    noise = torch.tensor([reply.noise.random() for reply in replies], dtype=torch.float64, device=logits.device)
+    places = torch.searchsorted(steps, (noise * steps[:, -1])[:, None], right=True)
+    return [min(place, steps.shape[1] - 1) for place in places[:, 0].tolist()]

@@ -18,6 +18,8 @@ from dssr.models.selftest import agrees_with_stock, same_in_company
 from dssr.models.stems import LONG, TILE
 from dssr.models.tokenizers import open_tokenizer
 
+ENGINE = 2
+"""Raised whenever the same weights may give other bits than before, so that stored answers are not mixed."""
 LEAST_KV, MOST_KV = 2**28, 2**32
 """Bounds of the memory for keys and values, in bytes; between them a quarter of what is free."""
 
@@ -91,8 +93,8 @@ def _settle(model: HFModel, causal: Any, config: ModelConfig, device: str) -> st
     kind = platform.machine() if device == "cpu" else torch.cuda.get_device_name()
     level = torch.backends.cpu.get_cpu_capability() if device == "cpu" else ""
     return (
-        f"{config.dtype} {kind} {level} threads={threads} block={BLOCK} rows={ROWS} stem={LONG}/{TILE} "
-        f"invariant={invariant} context={model.context_length} "
+        f"engine={ENGINE} {config.dtype} {kind} {level} threads={threads} block={BLOCK} rows={ROWS} "
+        f"stem={LONG}/{TILE} invariant={invariant} context={model.context_length} "
         f"torch={torch.__version__} transformers={transformers.__version__}"
     )
 

@@ -49,7 +49,7 @@ class Tiles:
         values, weights = (self._rows(parts, heads) for parts in zip(*found, strict=True))
         return values, weights
 
-    def _rows(self, tiles: Sequence[torch.Tensor], heads: int) -> torch.Tensor:
+    def _rows(self, tiles: tuple[torch.Tensor, ...], heads: int) -> torch.Tensor:
         """From one tensor per tile to one row per reply."""
         return torch.stack(tiles).reshape(len(tiles), heads, TILE, -1).transpose(1, 2).flatten(0, 1)[self.places]
 

@@ -62,6 +62,17 @@ def test_a_line_of_facts_leads_back_to_its_name(scribe: Scribe) -> None:
     assert {source.rsplit(" ", 1)[-1] for source in sources} == {"slice", "fry"}
 
 
+def test_a_direction_leads_to_the_way_that_begins_with_it(scribe: Scribe) -> None:
+    """Catches ways that are not looked at, or looked at in their later moves."""
+    context = "Room: shed\nThe knife: kitchen\nWay to kitchen: east, north\nWay to attic: south"
+    commands = ("go north", "go east", "open plain door", "go south")
+    looks = named(scribe, Question(context, "You are carrying nothing.", commands, commands[1:2]), commands)
+    matches = {source.rsplit(". ", 1)[-1]: targets for kind, source, targets in looks if kind == MATCH}
+    assert list(matches) == ["go east", "go south"]
+    assert {text.rsplit("\n", 1)[-1] for text in matches["go east"]} == {"Way to kitchen: east,"}
+    assert {text.rsplit("\n", 1)[-1] for text in matches["go south"]} == {"Way to attic: south"}
+
+
 def test_a_look_counts_what_the_head_may_see(scribe: Scribe) -> None:
     """Catches a loss that normalises over tokens of other branches or of the future: a head that cannot tell tokens
     apart must lose exactly the logarithm of how many it sees."""

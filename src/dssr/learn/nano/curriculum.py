@@ -21,6 +21,8 @@ class Stage:
     """Most options shown."""
     plain: float = 0.0
     """Share of drills with one-word names."""
+    roads: int = 0
+    """Steps from room to room that are asked for beside the others, at most: without this they are rare."""
     walk: tuple[int, int] = (0, 40)
     """Shortest and longest walk in the histories."""
     echo: float = 0.3
@@ -65,9 +67,16 @@ LONG = Stage(600, {"drill": 0.05, "oracle": 0.2, "state": 0.25, "full": 0.5}, wa
 """Histories in which the recipe lies far back: after the first course these were read worst."""
 NAMES = Stage(500, {"drill": 0.05, "oracle": 0.35, "state": 0.2, "full": 0.4}, familiar=0.3, echo=0.1)
 """Mostly names in pieces: whoever knows the words of the training foods too well confuses foods never met."""
+ROADS = Stage(300, {"oracle": 0.4, "state": 0.25, "full": 0.35}, roads=3, walk=(10, 40), familiar=0.3, echo=0.1)
+"""Finding the way back: where a walk ends far from the kitchen, this is what games were still lost by."""
 WRITING = Stage(1500, {"writer": 1.0, "digest": 0.12}, familiar=0.5)
 COURSES: dict[Role, tuple[Course, ...]] = {
-    "reader": (Course(SKILLS), Course((LONG,), peak=0.5), Course((NAMES,), peak=0.5)),
+    "reader": (
+        Course(SKILLS),
+        Course((LONG,), peak=0.5),
+        Course((NAMES,), peak=0.5),
+        Course((ROADS,), peak=0.5),
+    ),
     "writer": (Course((WRITING,)),),
 }
 STEPS: dict[Role, int] = {role: sum(course.steps for course in courses) for role, courses in COURSES.items()}

@@ -2,7 +2,8 @@
 
 FETCH   from where the answer is given to the end of the right option line
 LINE    from the end of an option line to its verb
-MATCH   from a food named in an option to where the recipe says what to do with it
+MATCH   from a food named in an option to where the recipe says what to do with it; from a direction to the
+        line of moves that begins with it
 HELD    from a food named in an option to where the current observation mentions it
 WORD    from a food in the recipe or the observation to the word before its name: the verb, or the state it is in;
         in a line of facts from the verb back to the name
@@ -54,6 +55,12 @@ class Words(NamedTuple):
     the: int
     opening: int
     """Ends `The`, which opens a line of facts."""
+    way: tuple[int, ...]
+    """`Way to`, which opens a line of moves."""
+    directions: dict[int, str]
+    """Tokens that are a direction, as ` east` or ` east,`."""
+    moves: dict[int, str]
+    """Tokens that are an option's command, as `. go east`."""
     colon: int
     newline: int
 
@@ -86,6 +93,14 @@ def mentions(ids: Sequence[int], name: Name, context: int, options: int, words: 
     return found
 
 
+def is_first_move(ids: Sequence[int], at: int, words: Words) -> bool:
+    """Whether a direction at this place begins the moves of a line such as `Way to kitchen: east, north`."""
+    if ids[at - 1] != words.colon:
+        return False
+    line = next((place + 1 for place in range(at, 0, -1) if ids[place] == words.newline), 0)
+    return tuple(ids[line : line + len(words.way)]) == words.way
+
+
 def looks_of(
     ids: Sequence[int],
     names: Sequence[Name],
@@ -99,8 +114,12 @@ def looks_of(
     ends, `context` where the current observation begins."""
     yield Look(FETCH, len(ids) - 2, (ends[right],))
     known: dict[Name, Mentions] = {}
+    ways = [place for place in range(2, context) if ids[place] in words.directions and is_first_move(ids, place, words)]
     for name, begin, end in zip(names, opened, ends, strict=True):
         yield Look(LINE, end, (begin + 1,))
+        direction = words.moves.get(ids[begin + 1])
+        if same := tuple(place for place in ways if words.directions[ids[place]] == direction):
+            yield Look(MATCH, begin + 1, same)
         size = len(name)
         if tuple(ids[begin + 2 : begin + 2 + size]) != name:
             continue

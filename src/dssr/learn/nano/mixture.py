@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from tokenizers import Tokenizer
 
 from dssr.agent.texts import load_prompts
+from dssr.games.explorer import is_opening
 from dssr.learn.nano.corpus import Transcript, read
 from dssr.learn.nano.curriculum import Role, Stage, stage_at
 from dssr.learn.nano.drill import drill, look_ups
@@ -105,16 +106,14 @@ class Maker:
             return plan_tree(self.scribe, rng.choice(self.transcripts).goal, question)
         if kind == "full":
             transcript = self.walked(stage, rng)
-            picked = _some(decisions(transcript), 6, rng)
-            questions = [full_question(transcript, index) for index in picked]
+            questions = [full_question(transcript, index) for index in asked_at(transcript, 6, stage.roads, rng)]
             asked = [ask(self.scribe, transcript.goal, one, shown(one, most, rng)) for one in questions]
             return tree_of(asked, echo, shared=True)
         if kind == "oracle":
             transcript = fresh(rng.choice(self.transcripts), rng, familiar=stage.familiar)
             budget = rng.choice(self.recipe.budgets)
-            questions = [
-                oracle_question(transcript, i, budget, self._count) for i in _some(decisions(transcript), 4, rng)
-            ]
+            places = asked_at(transcript, 4, stage.roads, rng)
+            questions = [oracle_question(transcript, index, budget, self._count) for index in places]
             return tree_of([ask(self.scribe, transcript.goal, one, shown(one, most, rng)) for one in questions], echo)
         if kind == "digest":
             transcript = self.walked(stage, rng)
@@ -125,9 +124,8 @@ class Maker:
         if kind == "writer":
             (index,) = rng.choices(range(len(transcript.steps)), novelty(written))
             return writer_tree(self.scribe, transcript, written, index, REWRITES, rng, stage.disturbance)
-        questions = [
-            state_question(transcript, index, written.states[index]) for index in _some(decisions(transcript), 3, rng)
-        ]
+        places = asked_at(transcript, 3, stage.roads, rng)
+        questions = [state_question(transcript, index, written.states[index]) for index in places]
         return tree_of([ask(self.scribe, transcript.goal, one, shown(one, most, rng)) for one in questions], echo)
 
     def walked(self, stage: Stage, rng: random.Random) -> Transcript:
@@ -146,6 +144,17 @@ class Maker:
 
     def _count(self, text: str) -> int:
         return len(self.scribe.encode(text))
+
+
+def asked_at(transcript: Transcript, most: int, roads: int, rng: random.Random) -> list[int]:
+    """Some decisions, and beside them some steps from room to room."""
+    places = decisions(transcript)
+    travels = [index for index in places if is_travel(transcript.steps[index].plan[0])]
+    return sorted({*_some(places, most, rng), *_some(travels, roads, rng)})
+
+
+def is_travel(command: str) -> bool:
+    return command.startswith("go ") or is_opening(command, doors=True)
 
 
 def _some(places: list[int], most: int, rng: random.Random) -> list[int]:

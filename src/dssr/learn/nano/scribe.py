@@ -12,6 +12,7 @@ from dssr.learn.nano.drill import COOKS, CUTS
 from dssr.learn.nano.looks import Name, Words
 from dssr.learn.nano.start import Tokens
 from dssr.models.base import Message
+from dssr.models.scripted.claims import OPPOSITE
 from dssr.types import LABELS
 
 NEWLINE = "\n"
@@ -53,6 +54,9 @@ class Scribe:
             verbs=frozenset(at for at, text in enumerate(texts) if text.strip() in verbs),
             the=the,
             opening=opening,
+            way=tuple(self.encode("Way to")),
+            directions={at: text.strip(" ,") for at, text in enumerate(texts) if text.strip(" ,") in OPPOSITE},
+            moves={at: text[5:] for at, text in enumerate(texts) if text[:5] == ". go " and text[5:] in OPPOSITE},
             colon=colon,
             newline=self.newline,
         )
