@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dssr.learn.nano.drill import Question, drill
-from dssr.learn.nano.looks import FETCH, HELD, LINE, MATCH, WORD
+from dssr.learn.nano.looks import FETCH, HELD, LINE, MATCH, WAY, WORD
 from dssr.learn.nano.mixture import scribe_of
 from dssr.learn.nano.network import Network, Shape, look_loss
 from dssr.learn.nano.questions import ask, shown, tree_of
@@ -67,8 +67,9 @@ def test_a_direction_leads_to_the_way_that_begins_with_it(scribe: Scribe) -> Non
     context = "Room: shed\nThe knife: kitchen\nWay to kitchen: east, north\nWay to attic: south"
     commands = ("go north", "go east", "open plain door", "go south")
     looks = named(scribe, Question(context, "You are carrying nothing.", commands, commands[1:2]), commands)
-    matches = {source.rsplit(". ", 1)[-1]: targets for kind, source, targets in looks if kind == MATCH}
-    assert list(matches) == ["go east", "go south"]
+    matches = {source.rsplit(". ", 1)[-1]: targets for kind, source, targets in looks if kind == WAY}
+    assert list(matches) == ["go north", "go east", "go south"]
+    assert {text[-10:] for text in matches["go north"]} == {". go north"}
     assert {text.rsplit("\n", 1)[-1] for text in matches["go east"]} == {"Way to kitchen: east,"}
     assert {text.rsplit("\n", 1)[-1] for text in matches["go south"]} == {"Way to attic: south"}
 

@@ -1,6 +1,7 @@
 """The stream of rows and the training loop: what a rebuild meets, and what an interruption changes (nothing)."""
 
 import os
+import random
 import signal
 from pathlib import Path
 
@@ -9,9 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 from dssr.games.archive import Archive
-from dssr.learn.nano.corpus import collect
+from dssr.learn.nano.corpus import collect, read
 from dssr.learn.nano.curriculum import COURSES, STEPS, Role, rate_factor, stage_at
-from dssr.learn.nano.mixture import BLOCK, Maker, Recipe
+from dssr.learn.nano.mixture import BLOCK, Maker, Recipe, asked_at, rows
 from dssr.learn.nano.network import Shape
 from dssr.learn.nano.pretrain import WEIGHTS, Plan, Progress, train
 
@@ -46,6 +47,22 @@ def test_every_kind_of_tree_is_made(recipe: Recipe, role: Role) -> None:
         assert max(row.sources) < len(row.ids)
         assert bool(row.answers) == (role == "reader")
     assert stage_at(role, STEPS[role] + 100) is stages[-1]
+
+
+def test_steps_from_room_to_room_are_asked_for_beside_the_others(recipe: Recipe) -> None:
+    """Catches travels that are not recognised: after a walk the way back must be there, and asked for."""
+    (walked,) = [one for key, one in read(Path(recipe.transcripts)) if key.startswith("train-6-000/20")]
+    travels = asked_at(walked, 0, 50, random.Random(0))
+    assert travels
+    assert all(walked.steps[index].plan[0].startswith(("go ", "open ")) for index in travels)
+    assert any(line.startswith("Way to ") for line in walked.steps[travels[0]].oracle[0])
+    assert set(asked_at(walked, 2, 50, random.Random(0))) > set(travels)
+
+
+def test_a_maker_of_rows_that_died_is_noticed(recipe: Recipe, tmp_path: Path) -> None:
+    """Catches a training that waits for ever: here the process that makes rows fails on its first."""
+    with pytest.raises(RuntimeError, match="died"):
+        next(rows(recipe._replace(transcripts=str(tmp_path / "nowhere.jsonl"))))
 
 
 @pytest.mark.parametrize("role", ["reader", "writer"])

@@ -2,8 +2,8 @@
 
 FETCH   from where the answer is given to the end of the right option line
 LINE    from the end of an option line to its verb
-MATCH   from a food named in an option to where the recipe says what to do with it; from a direction to the
-        line of moves that begins with it
+MATCH   from a food named in an option to where the recipe says what to do with it
+WAY     from a direction in an option to the line of moves that begins with it; to itself when others do
 HELD    from a food named in an option to where the current observation mentions it
 WORD    from a food in the recipe or the observation to the word before its name: the verb, or the state it is in;
         in a line of facts from the verb back to the name
@@ -14,11 +14,12 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
-FETCH, LINE, MATCH, HELD, WORD, COPY = "fetch", "line", "match", "held", "word", "copy"
+FETCH, LINE, MATCH, WAY, HELD, WORD, COPY = "fetch", "line", "match", "way", "held", "word", "copy"
 HEADS: dict[str, tuple[tuple[int, int], ...]] = {
     WORD: ((1, 2),),
     LINE: ((1, 3),),
     MATCH: ((2, 0),),
+    WAY: ((2, 0),),
     HELD: ((2, 4),),
     FETCH: ((-2, 4), (-1, 4)),
     COPY: ((1, 1), (2, 1), (3, 1)),
@@ -118,8 +119,9 @@ def looks_of(
     for name, begin, end in zip(names, opened, ends, strict=True):
         yield Look(LINE, end, (begin + 1,))
         direction = words.moves.get(ids[begin + 1])
-        if same := tuple(place for place in ways if words.directions[ids[place]] == direction):
-            yield Look(MATCH, begin + 1, same)
+        if ways and direction:
+            same = tuple(place for place in ways if words.directions[ids[place]] == direction)
+            yield Look(WAY, begin + 1, same or (begin + 1,))
         size = len(name)
         if tuple(ids[begin + 2 : begin + 2 + size]) != name:
             continue

@@ -38,6 +38,8 @@ from dssr.learn.nano.scribe import Scribe
 from dssr.learn.nano.tree import Row, Tree, lay_out
 from dssr.seeds import rng_of
 
+AMPLE = 256
+"""Tokens that hold every line of `oracle-b`."""
 RELABELLED = 0.3
 """Share of drills with few options whose letters come from the whole alphabet."""
 BLOCK = 8
@@ -115,6 +117,11 @@ class Maker:
             places = asked_at(transcript, 4, stage.roads, rng)
             questions = [oracle_question(transcript, index, budget, self._count) for index in places]
             return tree_of([ask(self.scribe, transcript.goal, one, shown(one, most, rng)) for one in questions], echo)
+        if kind == "road":
+            transcript = self.walked(stage, rng)
+            places = asked_at(transcript, 0, 4, rng) or asked_at(transcript, 2, 0, rng)
+            questions = [oracle_question(transcript, index, AMPLE, self._count) for index in places]
+            return tree_of([ask(self.scribe, transcript.goal, one, shown(one, most, rng)) for one in questions], echo)
         if kind == "digest":
             transcript = self.walked(stage, rng)
             style = any_format(rng) if rng.random() < 0.3 else "summary"
@@ -190,7 +197,7 @@ def rows(recipe: Recipe, first: int = 0, ahead: int = 16) -> Iterator[Row]:
     try:
         while True:
             try:
-                row = queue.get(timeout=5.0)
+                row = queue.get(timeout=1.0)
             except Empty:
                 if worker.is_alive():
                     continue
