@@ -25,6 +25,7 @@ import msgspec
 import pytest
 
 from dssr.config import GamesConfig
+from dssr.games import generate
 from dssr.games.archive import MANIFEST, SETTINGS, Archive, Settings
 from dssr.games.generate import TEXTWORLD, make_archive
 from dssr.seeds import digest_of
@@ -43,7 +44,8 @@ def archive(pytestconfig: pytest.Config) -> Archive:
     cache = pytestconfig.rootpath / ".pytest-games"
     cache.mkdir(exist_ok=True)
     (cache / ".gitignore").write_text("*\n")
-    folder = cache / digest_of(msgspec.to_builtins(PARTS), TEXTWORLD)[:12]
+    recipe = Path(generate.__file__).read_text()
+    folder = cache / digest_of(msgspec.to_builtins(PARTS), TEXTWORLD, recipe)[:12]
     with (cache / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / MANIFEST).exists():

@@ -7,6 +7,7 @@ file name, and the compile date, the only part that the clock decides, is blanke
 import fcntl
 import importlib.metadata
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,8 @@ SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 SPLIT_SEEDS = 1_000_000
 ROOM_SEEDS = 10_000
 """Width of the seed range of one (split, rooms) cell; no two cells overlap."""
+PLACE = re.compile(rb'("text_grammars_path":\s*)"(?:[^"\\]|\\.)*"')
+"""In the `.json` of a game."""
 SERIAL = slice(0x12, 0x18)
 """Where a Z-machine file keeps its compile date."""
 
@@ -172,6 +175,7 @@ def make_game(folder: Path, plan: Plan) -> Game:
         run_tw_make(plan, Path(scratch))
         made = Path(scratch) / "game.z8"
         blank_serial(made)
+        blank_place(made.with_suffix(".json"))
         target = folder / "games" / f"{plan.id}.z8"
         os.replace(made.with_suffix(".json"), target.with_suffix(".json"))
         os.replace(made, target)
@@ -199,6 +203,12 @@ def run_tw_make(plan: Plan, scratch: Path) -> None:
     if done.returncode != 0 or not (scratch / "game.z8").exists():
         last = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
         raise GameError(f"tw-make failed on game {plan.id} (seed {plan.seed}): {last}")
+
+
+def blank_place(file: Path) -> None:
+    """Empties where the grammars lay when the game was made: playing does not need it, and a game made elsewhere must
+    have the same digest, from which keys and seeds come."""
+    file.write_bytes(PLACE.sub(rb'\1""', file.read_bytes()))
 
 
 def blank_serial(file: Path) -> None:

@@ -24,7 +24,7 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed in range(60):
         for one in drill(random.Random(seed), 2):
             texts.append(reader_messages("", GOAL, one.context, one.observation, one.commands)[1].content)
-    texts += ["\n".join(WORDS), " ".join(("", *WORDS)), "salt: on counter; slice, dice, chop, fry, roast\n"] * 40
+    texts += ["\n".join(WORDS), " ".join(("", *WORDS)), "The salt: on counter; slice, dice, chop, fry, roast\n"] * 40
     tokenizer.save(tokenizer.train(texts, WORDS, word_size=1300, size=1500), folder, 2048)
     return folder
 

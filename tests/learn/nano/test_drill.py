@@ -43,7 +43,7 @@ def test_directives_are_read_from_every_kind_of_context() -> None:
     foods = ("red", "red potato", "salt")
     state = "Recipe: fry the red potato, dice the salt. You slice the red potato."
     assert directives(state, foods) == [("fry", "red potato"), ("dice", "salt")]
-    assert directives("recipe: fry the red [certain]\nsalt: on counter, kitchen; slice, roast", foods) == [
+    assert directives("recipe: fry the red [certain]\nThe salt: on counter, kitchen; slice, roast", foods) == [
         ("fry", "red"),
         ("slice", "salt"),
         ("roast", "salt"),
