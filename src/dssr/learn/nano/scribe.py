@@ -10,9 +10,9 @@ from dssr.agent.layout import WRITER_FIELDS
 from dssr.agent.texts import Prompts
 from dssr.learn.nano.drill import COOKS, CUTS
 from dssr.learn.nano.looks import Name, Words
+from dssr.learn.nano.names import DIRECTIONS
 from dssr.learn.nano.start import Tokens
 from dssr.models.base import Message
-from dssr.models.scripted.claims import OPPOSITE
 from dssr.types import LABELS
 
 NEWLINE = "\n"
@@ -55,8 +55,8 @@ class Scribe:
             the=the,
             opening=opening,
             way=tuple(self.encode("Way to")),
-            directions={at: text.strip(" ,") for at, text in enumerate(texts) if text.strip(" ,") in OPPOSITE},
-            moves={at: text[5:] for at, text in enumerate(texts) if text[:5] == ". go " and text[5:] in OPPOSITE},
+            directions={at: text.strip(" ,") for at, text in enumerate(texts) if text.strip(" ,") in DIRECTIONS},
+            moves={at: text[5:] for at, text in enumerate(texts) if text[:5] == ". go " and text[5:] in DIRECTIONS},
             colon=colon,
             newline=self.newline,
         )
