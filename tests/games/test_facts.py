@@ -6,7 +6,7 @@ import pytest
 
 from dssr.games.archive import Archive
 from dssr.games.check import oracle
-from dssr.games.explorer import OPPOSITE
+from dssr.games.compass import OPPOSITE
 from dssr.games.facts import (
     Directive,
     directives,

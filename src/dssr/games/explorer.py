@@ -5,11 +5,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from dssr.errors import GameError
+from dssr.games.compass import OPPOSITE
 from dssr.games.text import room_header
 from dssr.games.world import Node, World
-
-OPPOSITE = {"north": "south", "south": "north", "east": "west", "west": "east"}
-"""In the order in which exits are tried."""
 
 Map = dict[str, dict[str, str]]
 """Room to direction to room, all by header name."""

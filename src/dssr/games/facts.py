@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from dssr.games.compass import DIRECTIONS
 from dssr.types import Fact
 
 CUTS = {"slice": "sliced", "chop": "chopped", "dice": "diced"}
@@ -16,7 +17,6 @@ DONE = CUTS | COOKS
 """Verb of a directive to the fact that says it was done."""
 TOOLS = {"slice": "knife", "chop": "knife", "dice": "knife", "fry": "stove", "roast": "oven", "grill": "BBQ"}
 """Verb of a directive to the tool or appliance it needs, by its name in the game."""
-DIRECTIONS = ("north", "south", "east", "west")
 PLAYER = "P"
 INVENTORY = "I"
 MEAL = "meal"

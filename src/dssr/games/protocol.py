@@ -3,7 +3,8 @@
 from typing import NamedTuple, cast
 
 from dssr.errors import GameError
-from dssr.games.explorer import OPPOSITE, Explored, Walked, explore, shortest_route
+from dssr.games.compass import OPPOSITE
+from dssr.games.explorer import Explored, Walked, explore, shortest_route
 from dssr.games.text import brief
 from dssr.games.world import Node, World
 from dssr.seeds import rng_of

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from dssr.games.compass import DIRECTIONS
 from dssr.learn.nano.looks import thing_of
 from dssr.learn.nano.names import FAMILIAR, WORDS, invented
 
@@ -81,7 +82,7 @@ class Kitchen:
 
     def options(self, rng: random.Random) -> list[str]:
         commands = ["examine cookbook", "prepare meal", "take cookbook from counter"]
-        commands += [f"go {way}" for way in rng.sample(("north", "south", "east", "west"), rng.randint(1, 3))]
+        commands += [f"go {way}" for way in rng.sample(DIRECTIONS, rng.randint(1, 3))]
         commands += rng.sample(["open oven", "open plain door", "open screen door", "open fridge"], rng.randint(0, 2))
         commands += [] if "knife" in self.carried else [f"take knife from {self.knife}"]
         commands += [f"drop {name}" for name in self.carried]

@@ -111,16 +111,15 @@ class Maker:
             questions = [full_question(transcript, index) for index in asked_at(transcript, 6, stage.roads, rng)]
             asked = [ask(self.scribe, transcript.goal, one, shown(one, most, rng)) for one in questions]
             return tree_of(asked, echo, shared=True)
-        if kind == "oracle":
-            transcript = fresh(rng.choice(self.transcripts), rng, familiar=stage.familiar)
-            budget = rng.choice(self.recipe.budgets)
-            places = asked_at(transcript, 4, stage.roads, rng)
+        if kind in ("oracle", "road"):
+            if kind == "oracle":
+                transcript = fresh(rng.choice(self.transcripts), rng, familiar=stage.familiar)
+                budget = rng.choice(self.recipe.budgets)
+                places = asked_at(transcript, 4, stage.roads, rng)
+            else:
+                transcript, budget = self.walked(stage, rng), AMPLE
+                places = asked_at(transcript, 0, 4, rng) or asked_at(transcript, 2, 0, rng)
             questions = [oracle_question(transcript, index, budget, self._count) for index in places]
-            return tree_of([ask(self.scribe, transcript.goal, one, shown(one, most, rng)) for one in questions], echo)
-        if kind == "road":
-            transcript = self.walked(stage, rng)
-            places = asked_at(transcript, 0, 4, rng) or asked_at(transcript, 2, 0, rng)
-            questions = [oracle_question(transcript, index, AMPLE, self._count) for index in places]
             return tree_of([ask(self.scribe, transcript.goal, one, shown(one, most, rng)) for one in questions], echo)
         if kind == "digest":
             transcript = self.walked(stage, rng)

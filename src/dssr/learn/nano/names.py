@@ -8,6 +8,8 @@ import random
 import re
 from collections.abc import Callable, Iterable
 
+from dssr.games.compass import CLOCKWISE
+
 # Ordinary words, and those of the foods of the training split; none that only a held-out food has.
 LIST = """
     amber ancient angel apricot arctic autumn bamboo barley basil beet berry bitter blue bold bread bright brown
@@ -38,7 +40,6 @@ ENDS = ("", "", "", "n", "r", "l", "t", "s", "m", "ck", "ll", "nt", "st", "ng", 
 
 GRAMMAR = frozenset(("from", "with", "the", "and", "some", "raw", "meal", "knife", "in", "on", "of", "to"))
 """Words by which commands and sentences are taken apart: no name may hold one."""
-DIRECTIONS = ("north", "east", "south", "west")
 _VOWEL = re.compile(r"[aeiou]")
 
 Rename = Callable[[str], str]
@@ -85,10 +86,10 @@ def food_names(foods: Iterable[str], rng: random.Random, familiar: float = FAMIL
 def turned(rng: random.Random) -> dict[str, str]:
     """One of the eight ways to turn or mirror the compass: opposite directions stay opposite."""
     shift, mirror = rng.randrange(4), rng.random() < 0.5
-    order = DIRECTIONS[shift:] + DIRECTIONS[:shift]
+    order = CLOCKWISE[shift:] + CLOCKWISE[:shift]
     if mirror:
         order = (order[0], order[3], order[2], order[1])
-    return dict(zip(DIRECTIONS, order, strict=True))
+    return dict(zip(CLOCKWISE, order, strict=True))
 
 
 def renamer(foods: Iterable[str], rng: random.Random, keep: float = 0.0, familiar: float = FAMILIAR) -> Rename:

@@ -8,9 +8,9 @@ from tokenizers import Tokenizer
 
 from dssr.agent.layout import WRITER_FIELDS
 from dssr.agent.texts import Prompts
+from dssr.games.compass import DIRECTIONS
 from dssr.learn.nano.drill import COOKS, CUTS
 from dssr.learn.nano.looks import Name, Words
-from dssr.learn.nano.names import DIRECTIONS
 from dssr.learn.nano.start import Tokens
 from dssr.models.base import Message
 from dssr.types import LABELS

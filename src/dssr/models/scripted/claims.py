@@ -20,7 +20,6 @@ PARTICIPLES: dict[str, str] = {
     "grill": "grilled",
 }
 """Recipe verb to the word that shows it was done."""
-OPPOSITE: dict[str, str] = {"north": "south", "south": "north", "east": "west", "west": "east"}
 FLOOR = "floor"
 
 

@@ -2,7 +2,8 @@
 
 import re
 
-from dssr.models.scripted.claims import APPLIANCES, OPPOSITE, PARTICIPLES, Claim, put
+from dssr.games.compass import DIRECTIONS
+from dssr.models.scripted.claims import APPLIANCES, PARTICIPLES, Claim, put
 from dssr.models.scripted.formats import NOTHING, SLOTS
 from dssr.models.scripted.lines import is_lines, parse_lines
 from dssr.models.scripted.text import thing
@@ -90,7 +91,7 @@ def _inside(part: str, room: str) -> Claim:
 
 def _way(part: str, room: str) -> Claim | None:
     match = _WAY.match(part)
-    if not match or match.group(1) not in OPPOSITE:
+    if not match or match.group(1) not in DIRECTIONS:
         return None
     direction, to, state, door = match.groups()
     return Claim("exit", (room, direction, to or "", door or "", state or ""))

@@ -1,6 +1,7 @@
 """Brings claims up to date with one more observation: adds what is new, corrects what changed, loses nothing."""
 
-from dssr.models.scripted.claims import FLOOR, OPPOSITE, Claim, carried, here, is_done, key, mend, put
+from dssr.games.compass import OPPOSITE
+from dssr.models.scripted.claims import FLOOR, Claim, carried, here, is_done, key, mend, put
 from dssr.models.scripted.text import Sight, Thing, blocks, look
 
 
