@@ -73,6 +73,8 @@ def train(
     optimizer = torch.optim.AdamW(weights, lr=config.learning_rate, weight_decay=0.0)
     curve = Curve()
     done = _restore(course, model, optimizer, curve)
+    if done == 0 and monitor:
+        curve.add(step=0, of=len(plan), **evaluate(model, prepared, monitor, config.micro_tokens))
     for step in range(done, len(plan)):
         for group in optimizer.param_groups:
             group["lr"] = config.learning_rate * _pace(step, len(plan), config.warmup)
