@@ -42,10 +42,15 @@ def scribe() -> Iterator[Model]:
     yield from load("writer")
 
 
+@pytest.fixture(scope="module", params=["reader", "R2"])
+def any_reader(request: pytest.FixtureRequest) -> Iterator[Model]:
+    yield from load(request.param)
+
+
 def test_it_is_small_and_described() -> None:
     """Catches weights that outgrow the package, and a card without measurements."""
     assert sum(file.stat().st_size for file in Path(NANO).rglob("*") if file.is_file()) < 25 * 2**20
-    for role in ("writer", "reader"):
+    for role in ("writer", "reader", "R2"):
         card = (NANO / role / "README.md").read_text(encoding="utf-8")
         weights = (NANO / role / "model.safetensors").read_bytes()
         assert sha256(weights).hexdigest() in card
@@ -66,9 +71,9 @@ def test_every_label_is_one_token(nano: Model) -> None:
     assert len(set(encoded)) == len(LABELS)
 
 
-def test_it_reads_recipes_of_foods_it_never_saw(nano: Model) -> None:
+def test_it_reads_recipes_of_foods_it_never_saw(any_reader: Model) -> None:
     """Catches weights, tokenizer and prompts that no longer belong together: guessing gets one in twenty right."""
-    reader = Reader(nano)
+    reader = Reader(any_reader)
     rng = random.Random("unseen")
     asked = [question for _ in range(10) for question in drill(rng, 4)]
 
@@ -82,10 +87,10 @@ def test_it_reads_recipes_of_foods_it_never_saw(nano: Model) -> None:
     assert sum(right) / len(right) > 0.85
 
 
-def test_it_wins_games_from_the_full_history(nano: Model, archive: Archive) -> None:
+def test_it_wins_games_from_the_full_history(any_reader: Model, archive: Archive) -> None:
     """Catches a reader that answers drills but not the game's own text."""
     worlds = Worlds(archive)
-    desk = Desk(worlds, nano, Reader(nano), load_prompts(), max_actions=50)
+    desk = Desk(worlds, any_reader, Reader(any_reader), load_prompts(), max_actions=50)
     games = ("valid-6-000", "valid-6-001")
     jobs = [Job(game, Cell("full", None, 0, "post"), 0, 0.0, 0.0, "reader") for game in games]
 
