@@ -15,8 +15,8 @@ from dssr.models.base import Choose, Generate, Model
 from dssr.models.cached import CachedModel
 from dssr.types import LABELS, View
 
-CALLS = 16
-"""Of each kind, timed at once."""
+CALLS = 64
+"""Of each kind, timed at once: about as many as a study has under way."""
 
 
 async def rates(ask: Ask, config: Config, desk: Desk) -> tuple[float, float]:
