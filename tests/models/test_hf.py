@@ -258,5 +258,6 @@ def test_the_store_keeps_its_limit_and_the_answers(tiny: Path) -> None:
     free = ask(model, requests)
     model.prefiller.store = Store(limit=6 * BLOCK * model.body.token_bytes)
     assert ask(model, requests) == free
-    assert model.prefiller.store.size <= model.prefiller.store.limit
+    assert 0 < model.prefiller.store.size <= model.prefiller.store.limit
     asyncio.run(model.close())
+    assert model.prefiller.store.size == len(model.prefiller.store) == 0  # a study opens many models in one process

@@ -100,6 +100,11 @@ class Decoder:
         self.replies, self._stems, self._tiles = [], {}, None
         self._kv = self.body.new_kv(0, self.body.key_heads, 0)
 
+    def release(self) -> None:
+        """Gives back the memory kept for replies to come."""
+        self.clear()
+        self._memory = [torch.empty(0), torch.empty(0)]
+
     def admit(self, replies: list[Reply]) -> None:
         """Lays the buffers out anew for the unfinished replies and the new ones, by length."""
         old_row = {id(reply): row for row, reply in enumerate(self.replies)}

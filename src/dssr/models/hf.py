@@ -96,6 +96,8 @@ class HFModel:
 
     async def close(self) -> None:
         self.batcher.close()
+        self.prefiller.store.clear()
+        self.decoder.release()
 
     def _work(self, request: Generate | Choose, reply: int) -> Work:
         self.adapters.digest(request.adapter)

@@ -20,7 +20,7 @@ from dssr.models.tokenizers import open_tokenizer
 
 ENGINE = 2
 """Raised whenever the same weights may give other bits than before, so that stored answers are not mixed."""
-LEAST_KV, MOST_KV = 2**28, 2**32
+LEAST_KV, MOST_KV = 2**28, 2**31
 """Bounds of the memory for keys and values, in bytes; between them a quarter of what is free."""
 
 
