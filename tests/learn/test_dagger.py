@@ -1,5 +1,6 @@
 """The reader's whole training on real games with a tiny real model: killed anywhere, it ends in the same adapter."""
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -20,7 +21,14 @@ pytestmark = pytest.mark.slow
 def small(archive: Archive, base: Path, data: Path) -> Config:
     """Two memories at one budget, a handful of points."""
     reader = ReaderConfig(
-        memories=("lastk", "summary"), budgets=(24,), points=12, rank=2, alpha=4, batch=4, micro_tokens=4096
+        memories=("lastk", "summary"),
+        budgets=(24,),
+        points=12,
+        rank=2,
+        alpha=4,
+        batch=4,
+        micro_tokens=4096,
+        held_out=0.4,
     )
     return msgspec.structs.replace(study(archive, base, data), reader=reader)
 
@@ -36,6 +44,10 @@ def test_a_killed_training_ends_in_the_same_reader(archive: Archive, tmp_path: P
             Dagger(again, tmp_path / "killed", dies_at(stage)).train()
     killed = Dagger(again, tmp_path / "killed", silent).train()
     assert lora.content_hash(whole) == lora.content_hash(killed)
+    curves = [json.loads((adapter / "card.json").read_text())["curve"] for adapter in (whole, killed)]
+    assert curves[0] == curves[1]
+    assert curves[0][0]["step"] == 0  # what the bare reader loses, to compare with
+    assert {"held_out_loss"} <= curves[0][0].keys() & curves[0][-1].keys()
     drivers = [
         {played.episode.job.driver for played in stored(Run.open(tmp_path / "whole" / f"collect-{number}-train"))}
         for number in (1, 2)
