@@ -12,6 +12,7 @@ from dssr.models.adapters import Adapters
 from dssr.models.base import Choose, Chosen, Generate, Generated, Message
 from dssr.models.batching import Batcher, Inbox, Ticket
 from dssr.models.decode import MOST_REPLIES, Decoder, Reply
+from dssr.models.heap import give_back
 from dssr.models.kv import Ids, Store
 from dssr.models.labels import label_ids
 from dssr.models.packed import ROWS, Body
@@ -98,6 +99,7 @@ class HFModel:
         self.batcher.close()
         self.prefiller.store.clear()
         self.decoder.release()
+        give_back()
 
     def _work(self, request: Generate | Choose, reply: int) -> Work:
         self.adapters.digest(request.adapter)
