@@ -18,6 +18,8 @@ RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Dire
 SeedOption = Annotated[int, typer.Option("--seed", help="Of the first weights and of the data's order.")]
 ShapeOption = Annotated[str | None, typer.Option("--shape", help="Width, depth, heads, inner width: 160x6x5x416.")]
 
+TokenizerOption = Annotated[bool, typer.Option("--new-tokenizer", help="Train one; else the package's own is used.")]
+
 
 def register(app: typer.Typer) -> None:
     nano = typer.Typer(help="The built-in model.", no_args_is_help=True)
@@ -33,9 +35,10 @@ def build(
     model: ModelOption = None,
     seed: SeedOption = 0,
     shape: ShapeOption = None,
+    new_tokenizer: TokenizerOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Collect transcripts, train the tokenizer and the network, write the model folder."""
+    """Collect transcripts, train the network, write the model folder."""
     from dssr.games.archive import Archive
     from dssr.learn.nano.build import TOKENIZER
     from dssr.learn.nano.build import build as make
@@ -52,7 +55,7 @@ def build(
         if progress.step % 100 == 0:
             say(f"step {progress.step} of {STEPS[role]}: {progress.right:.3f} right", as_json)
 
-    network, progress = make(archive, folder, role, seed, wanted, report)
+    network, progress = make(archive, folder, role, seed, wanted, report, new_tokenizer)
     target = model or NANO / role
     export(network, folder / TOKENIZER, target)
     told = describe(network, progress, role, seed, shape, (target / WEIGHTS).read_bytes())
@@ -71,8 +74,8 @@ def _shape(text: str | None) -> "Shape":
         width, depth, heads, inner = map(int, text.split("x"))
     except ValueError as error:
         raise UsageError(f"{text!r} is no shape: give width, depth, heads and inner width, as 160x6x5x416.") from error
-    if heads < 5 or depth < 5 or width % (2 * heads):
-        raise UsageError(f"{text!r} cannot be built: 5 layers, 5 heads, and a width that 2 x heads divides are needed.")
+    if heads < 5 or depth < 6 or width % (2 * heads):
+        raise UsageError(f"{text!r} cannot be built: 6 layers, 5 heads, and a width that 2 x heads divides are needed.")
     return Shape(width, depth, heads, inner)
 
 

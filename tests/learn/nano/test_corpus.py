@@ -1,10 +1,11 @@
 import random
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from dssr.games.archive import Archive
-from dssr.learn.nano.corpus import Transcript, collect, read
+from dssr.learn.nano.corpus import LIMITS, STRAYED, Transcript, collect, read
 from dssr.learn.nano.questions import ask, decisions, fresh, full_question, oracle_question, shown, tree_of
 from dssr.learn.nano.rewrites import write_along, writer_tree
 from dssr.learn.nano.scribe import Scribe
@@ -35,6 +36,19 @@ def test_policy_comes_first_and_ends_in_the_meal(transcript: Transcript) -> None
     last = transcript.steps[decisions(transcript)[-1]]
     assert last.plan == ("eat meal",)
     assert all(step.commands[0] == step.plan[0] for step in transcript.steps if step.commands)
+
+
+def test_strays_keep_to_one_thing_for_some_steps(archive: Archive, tmp_path: Path) -> None:
+    """Catches strays that are single slips, that lose the game, or that never happen."""
+    collect(archive, archive.games("train", rooms=6)[:1], tmp_path / "strays.jsonl", [(STRAYED, 0), (STRAYED, 20)], 1)
+    astray = 0
+    for _, transcript in read(tmp_path / "strays.jsonl"):
+        acted = [transcript.steps[index] for index in decisions(transcript)]
+        assert len(acted) <= LIMITS[STRAYED]
+        assert all(step.plan for step in acted)
+        wrong = [played != step.plan[0] for step, played in zip(acted, transcript.played, strict=True)]
+        astray += sum(one and other for one, other in pairwise(wrong))
+    assert astray > 3
 
 
 def test_history_questions_share_one_trunk(scribe: Scribe, transcript: Transcript) -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dssr.learn.nano.drill import Question, drill
-from dssr.learn.nano.looks import FETCH, HELD, LINE, MATCH, WAY, WORD
+from dssr.learn.nano.looks import AGAIN, ENTRY, FETCH, HELD, HERE, HOME, LINE, MATCH, WAY, WORD
 from dssr.learn.nano.mixture import scribe_of
 from dssr.learn.nano.network import Network, Shape, look_loss
 from dssr.learn.nano.questions import ask, shown, tree_of
@@ -72,6 +72,37 @@ def test_a_direction_leads_to_the_way_that_begins_with_it(scribe: Scribe) -> Non
     assert {text[-10:] for text in matches["go north"]} == {". go north"}
     assert {text.rsplit("\n", 1)[-1] for text in matches["go east"]} == {"Way to kitchen: east,"}
     assert {text.rsplit("\n", 1)[-1] for text in matches["go south"]} == {"Way to attic: south"}
+
+
+def test_a_move_leads_home_through_the_history(scribe: Scribe) -> None:
+    """Catches a way back read off the walk before the recipe, off a later visit, or off another room: the pantry was
+    first entered from the west since the recipe, from the south before it and from the north after."""
+    recipe = (
+        "> examine cookbook\nRecipe #1\n---------\nGather all.\n\nIngredients:\nbanana\n\nDirections:\nprepare meal"
+    )
+    moves = ("north Pantry", "south Kitchen"), ("east Pantry", "south Bedroom", "north Pantry", "north Corridor")
+    before, after = (
+        [f"> go {way.split()[0]}\n-= {way.split()[1]} =-\nYou are in a room." for way in part] for part in moves
+    )
+    context = "\n\n".join([*before, recipe, *after, "> go south"])
+    commands = ("go north", "go west", "take knife", "go south")
+    observation = "-= Pantry =-\nYou are in a room."
+    looks = named(scribe, Question(context, observation, commands, ("go west",)), commands)
+    home = {source.rsplit(". ", 1)[-1]: targets for kind, source, targets in looks if kind == HOME}
+    assert list(home) == ["go north\n", "go west\n", "go south\n"]
+    (targets,) = {frozenset(targets) for targets in home.values()}
+    (found,) = targets
+    assert found.endswith("> go east\n-= Pantry =-\n")
+    here = {target for kind, _, targets in looks if kind == HERE for target in targets}
+    assert all("Current observation:\n-= Pantry =-" in target for target in here)
+    entries = [targets for kind, source, targets in looks if kind == ENTRY and "Current observation" in source]
+    assert all(target.endswith("> go south") for targets in entries for target in targets)
+    again = [(source, target) for kind, source, targets in looks if kind == AGAIN for target in targets]
+    first = [source for source, target in again if target.endswith("Ingredients:\n")]
+    assert [source.rsplit("-= ", 1)[-1] for source in first] == ["Pantry =-\n", "Bedroom =-\n", "Corridor =-\n"]
+    assert sum("Current observation" in source for source, _ in again) == 2
+    asked_for_food = named(scribe, Question(context, observation, commands, ("take knife",)), commands)
+    assert not any(kind == HOME for kind, _, _ in asked_for_food)
 
 
 def test_a_look_counts_what_the_head_may_see(scribe: Scribe) -> None:

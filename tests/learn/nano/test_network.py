@@ -9,15 +9,16 @@ from dssr.agent.layout import reader_messages
 from dssr.learn.nano.card import card
 from dssr.learn.nano.drill import drill
 from dssr.learn.nano.export import export
+from dssr.learn.nano.losses import losses
 from dssr.learn.nano.muon import Optimizer
 from dssr.learn.nano.network import Network, Shape
-from dssr.learn.nano.pretrain import Progress, load, losses, probed_layers, save
+from dssr.learn.nano.pretrain import Progress, load, probed_layers, save
 from dssr.learn.nano.questions import Asked, ask, shown, tree_of
 from dssr.learn.nano.scribe import Scribe
 from dssr.learn.nano.tree import lay_out
 
 GOAL = "You are hungry!"
-SHAPE = Shape(width=80, depth=5, heads=5, inner=64)
+SHAPE = Shape(width=80, depth=6, heads=5, inner=64)
 
 
 @pytest.fixture

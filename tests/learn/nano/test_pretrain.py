@@ -12,26 +12,29 @@ from safetensors.torch import load_file
 from dssr.games.archive import Archive
 from dssr.learn.nano.corpus import collect, read
 from dssr.learn.nano.curriculum import COURSES, STEPS, Role, rate_factor, stage_at
-from dssr.learn.nano.mixture import BLOCK, Maker, Recipe, asked_at, rows
+from dssr.learn.nano.mixture import BLOCK, Maker, Recipe, asked_at
 from dssr.learn.nano.network import Shape
-from dssr.learn.nano.pretrain import WEIGHTS, Plan, Progress, train
+from dssr.learn.nano.parts import PARTS, gradients
+from dssr.learn.nano.pretrain import WEIGHTS, Plan, Progress, network_of, train
+
+SMALL = Shape(80, 6, 5, 64)
 
 
 @pytest.fixture(scope="module")
 def recipe(archive: Archive, vocabulary: Path, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
     file = tmp_path_factory.mktemp("corpus") / "train.jsonl"
     collect(archive, archive.games("train", rooms=6)[:2], file, [(0, 0), (1, 0), (1, 20)], 1)
-    return Recipe(str(file), str(vocabulary), seed=0, role="reader", tokens=500)
+    return Recipe((str(file),), str(vocabulary), seed=0, role="reader", tokens=500)
 
 
 def test_a_row_follows_from_its_number_alone(recipe: Recipe) -> None:
     """Catches rows that depend on the rows made before them: a continued training would see other data."""
-    numbers = range(BLOCK - 2, BLOCK + 3)
+    places = [(step, part) for step in range(BLOCK - 2, BLOCK + 3) for part in range(PARTS)]
     first, second = Maker(recipe), Maker(recipe)
-    forward = {number: first.row(number).ids for number in numbers}
-    backward = {number: second.row(number).ids for number in reversed(numbers)}
+    forward = {place: first.row(*place).ids for place in places}
+    backward = {place: second.row(*place).ids for place in reversed(places)}
     assert forward == backward
-    assert len({tuple(ids) for ids in forward.values()}) == len(numbers)
+    assert len({tuple(ids) for ids in forward.values()}) == len(places)
 
 
 @pytest.mark.parametrize("role", ["reader", "writer"])
@@ -42,7 +45,7 @@ def test_every_kind_of_tree_is_made(recipe: Recipe, role: Role) -> None:
     starts = [sum(stage.steps for stage in stages[:number]) for number in range(len(stages))]
     for start, stage in zip(starts, stages, strict=True):
         assert stage_at(role, start) is stage
-        row = maker.row(start)
+        row = maker.row(start, 0)
         assert row.sources
         assert max(row.sources) < len(row.ids)
         assert bool(row.answers) == (role == "reader")
@@ -51,7 +54,7 @@ def test_every_kind_of_tree_is_made(recipe: Recipe, role: Role) -> None:
 
 def test_steps_from_room_to_room_are_asked_for_beside_the_others(recipe: Recipe) -> None:
     """Catches travels that are not recognised: after a walk the way back must be there, and asked for."""
-    (walked,) = [one for key, one in read(Path(recipe.transcripts)) if key.startswith("train-6-000/20")]
+    (walked,) = [one for key, one in read(Path(recipe.transcripts[0])) if key.startswith("train-6-000/20")]
     travels = asked_at(walked, 0, 50, random.Random(0))
     assert travels
     assert all(walked.steps[index].plan[0].startswith(("go ", "open ")) for index in travels)
@@ -59,10 +62,21 @@ def test_steps_from_room_to_room_are_asked_for_beside_the_others(recipe: Recipe)
     assert set(asked_at(walked, 2, 50, random.Random(0))) > set(travels)
 
 
-def test_a_maker_of_rows_that_died_is_noticed(recipe: Recipe, tmp_path: Path) -> None:
-    """Catches a training that waits for ever: here the process that makes rows fails on its first."""
+def test_a_process_that_died_is_noticed(recipe: Recipe, tmp_path: Path) -> None:
+    """Catches a training that waits for ever: here the processes fail on their first row."""
+    lost = recipe._replace(transcripts=(str(tmp_path / "nowhere.jsonl"),))
+    network = network_of(Plan(tmp_path, recipe, SMALL, steps=1))
     with pytest.raises(RuntimeError, match="died"):
-        next(rows(recipe._replace(transcripts=str(tmp_path / "nowhere.jsonl"))))
+        next(gradients(network, lost, 0, processes=2))
+
+
+def test_more_processes_change_no_bit(recipe: Recipe, tmp_path: Path) -> None:
+    """Catches gradients added in the order in which processes finish, and rows that go to two of them."""
+    trained = [Plan(tmp_path / str(count), recipe, SMALL, steps=3, processes=count) for count in (1, 2)]
+    for plan in trained:
+        train(plan, lambda *_: None)
+    left, right = (load_file(plan.folder / WEIGHTS) for plan in trained)
+    assert all(torch.equal(left[name], right[name]) for name in left)
 
 
 @pytest.mark.parametrize("role", ["reader", "writer"])
@@ -80,15 +94,13 @@ def test_the_rate_rises_and_falls_with_every_course(role: Role) -> None:
 
 def test_an_interrupted_training_ends_in_the_same_weights(recipe: Recipe, tmp_path: Path) -> None:
     """Catches a checkpoint without optimizer, and rows skipped or met twice after a restart: bytes must be equal."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
 
     def go(folder: str, stop: int | None) -> Progress:
         def report(progress: Progress, _: dict[str, float]) -> None:
             if progress.step == stop:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-        return train(Plan(tmp_path / folder, recipe, Shape(80, 5, 5, 64), steps=6), report)
+        return train(Plan(tmp_path / folder, recipe, SMALL, steps=6), report)
 
     before = signal.getsignal(signal.SIGTERM)
     try:
@@ -97,6 +109,5 @@ def test_an_interrupted_training_ends_in_the_same_weights(recipe: Recipe, tmp_pa
         assert go("stopped", None).step == 6
     finally:
         signal.signal(signal.SIGTERM, before)
-        torch.set_num_threads(threads)
     left, right = (load_file(tmp_path / name / WEIGHTS) for name in ("whole", "stopped"))
     assert all(torch.equal(left[name], right[name]) for name in left)

@@ -1,5 +1,6 @@
 """The recipe of nano from game archive to model folder. Each part is skipped when its result is there already."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from dssr.agent.layout import reader_messages, writer_messages
 from dssr.agent.texts import Prompts, load_prompts
 from dssr.games.archive import Archive
 from dssr.learn.nano import tokenizer
-from dssr.learn.nano.corpus import collect, read
+from dssr.learn.nano.corpus import STRAYED, collect, read
 from dssr.learn.nano.curriculum import STEPS, Role
 from dssr.learn.nano.drill import drill
 from dssr.learn.nano.mixture import Recipe
@@ -18,21 +19,23 @@ from dssr.learn.nano.network import Network, Shape
 from dssr.learn.nano.pretrain import Plan, Progress, load, network_of, train
 from dssr.learn.nano.questions import decisions, fresh, full_question, shown
 from dssr.learn.nano.rewrites import any_format, write_along
+from dssr.models.load import NANO
 from dssr.models.scripted.formats import FORMATS
 from dssr.seeds import rng_of
 from dssr.types import View
 
 TRANSCRIPTS = "train.jsonl"
+STRAYS = "strays.jsonl"
+"""Transcripts with strays, for the reader alone: it must also read the histories of badly played games."""
 TOKENIZER = "tokenizer"
 SHAPE = Shape(width=160, depth=6, heads=5, inner=416)
 WANTED = ((0, 0), (1, 0), (1, 20), (2, 0), (2, 10), (2, 20), (2, 40))
-"""(number, filler) of the transcripts of each training game; number 0 is the policy without slips."""
+"""(number, filler) of the transcripts of each training game."""
+WANTED_STRAYS = tuple((STRAYED, filler) for filler in (0, 10, 20, 40))
 GAMES = 120
 """Training games that are walked: under new names and a turned compass these are enough."""
 WORKERS = 2
 """Processes that walk games."""
-THREADS = 1
-"""Sums depend on how many threads share them; with one, the networks of both roles train side by side on two cores."""
 BUDGETS = (16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
@@ -71,16 +74,29 @@ def _instructions(prompts: Prompts, many: int) -> list[str]:
     return [prompts.reader] * (many // 4) + writer * max(1, many // 100)
 
 
-def ensure_tokenizer(folder: Path, context_length: int = 8192) -> Path:
-    """The tokenizer's folder, trained on the transcripts if it is not there."""
+def new_tokenizer(folder: Path, context_length: int = 8192) -> None:
+    """Trains a tokenizer on the transcripts."""
+    made = tokenizer.train(sample_texts(folder / TRANSCRIPTS), (*WORDS, *ROOMS))
+    tokenizer.save(made, folder / TOKENIZER, context_length)
+
+
+def ensure_tokenizer(folder: Path, new: bool) -> None:
+    """The tokenizer of the package, if there is none in the folder and no new one is wanted: networks that share it can
+    read what each other wrote."""
     place = folder / TOKENIZER
-    if not (place / "tokenizer.json").exists():
-        tokenizer.save(tokenizer.train(sample_texts(folder / TRANSCRIPTS), (*WORDS, *ROOMS)), place, context_length)
-    return place
+    if (place / "tokenizer.json").exists():
+        return
+    if new:
+        new_tokenizer(folder)
+        return
+    place.mkdir(parents=True, exist_ok=True)
+    for name in tokenizer.FILES:
+        shutil.copyfile(NANO / "writer" / name, place / name)
 
 
 def plan_of(folder: Path, role: Role, seed: int, shape: Shape) -> Plan:
-    recipe = Recipe(str(folder / TRANSCRIPTS), str(folder / TOKENIZER), seed, role)
+    files = (TRANSCRIPTS, STRAYS) if role == "reader" else (TRANSCRIPTS,)
+    recipe = Recipe(tuple(str(folder / file) for file in files), str(folder / TOKENIZER), seed, role)
     return Plan(folder / f"checkpoint-{role}-{seed}-{'x'.join(map(str, shape))}", recipe, shape, STEPS[role])
 
 
@@ -91,14 +107,18 @@ def build(
     seed: int,
     shape: Shape,
     report: Callable[[Progress, dict[str, float]], None],
+    own_tokenizer: bool = False,
 ) -> tuple[Network, Progress]:
     """Everything up to the trained network; goes on where an earlier call stopped. All networks share
     transcripts and tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
-    collect(archive, archive.games("train")[:GAMES], folder / TRANSCRIPTS, WANTED, WORKERS)
-    ensure_tokenizer(folder)
+    games = archive.games("train")[:GAMES]
+    collect(archive, games, folder / TRANSCRIPTS, WANTED, WORKERS)
+    if role == "reader":
+        collect(archive, games, folder / STRAYS, WANTED_STRAYS, WORKERS)
+    ensure_tokenizer(folder, own_tokenizer)
     plan = plan_of(folder, role, seed, shape)
-    torch.set_num_threads(THREADS)
+    torch.set_num_threads(1)  # sums depend on how many threads share them; processes share the work instead
     train(plan, report)
     return restore(plan)
 

@@ -1,11 +1,12 @@
-"""Transcripts to learn from: training games walked by the protocol, then played by the optimal policy with slips.
+"""Transcripts to learn from: training games walked by the protocol, then played by the optimal policy with mistakes.
 
-A slip is a random option; where it would lose the game, the policy's command is played instead. Stored as
-JSON lines, so that collecting can go on while training reads.
+A slip is one random option. A stray is a row of steps about something else than the recipe, as of one who remembers it
+wrongly: another food taken, cooked and cut, or a walk. Where a mistake would lose the game, the policy's command is
+played instead. Stored as JSON lines, so that collecting can go on while training reads.
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -17,10 +18,21 @@ from dssr.games.archive import Archive
 from dssr.games.options import is_option
 from dssr.games.protocol import phase_a
 from dssr.games.world import Node, World
+from dssr.learn.nano.looks import thing_of
 from dssr.seeds import rng_of
 from dssr.types import LABELS, Game, Record
 
 SLIP = 0.12
+"""Chance of a slip."""
+STRAY, GO_ON, WALK = 0.15, 0.75, 0.3
+"""Chances that a stray begins, that it goes on, and that it is a walk."""
+STRAYED = 3
+"""Number of the transcript of a game with strays; 0 has no mistakes, the others slips."""
+LIMITS = {STRAYED: 30}
+"""Most commands of Phase B where they are not 50."""
+
+Err = Callable[[Sequence[str]], str | None]
+"""Given the options, the policy's first: what is played in its place, if anything."""
 
 
 class Seen(Record, frozen=True):
@@ -67,7 +79,33 @@ def oracle_of(node: Node) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(oracle_lines(privileged, long=True)), tuple(oracle_lines(privileged, long=False))
 
 
-def play(world: World, filler: int, slip: float, rng: random.Random, limit: int = 50) -> Transcript:
+def slips(rng: random.Random) -> Err:
+    return lambda commands: rng.choice(commands) if rng.random() < SLIP else None
+
+
+def strays(rng: random.Random) -> Err:
+    topic = ""
+
+    def err(commands: Sequence[str]) -> str | None:
+        nonlocal topic
+        if not (topic and rng.random() < GO_ON):
+            begins = rng.random() < STRAY
+            about = "go " if rng.random() < WALK else thing_of(rng.choice(commands))
+            topic = about if begins else ""
+        found = [command for command in commands if topic in command] if topic else []
+        return rng.choice(found) if found else None
+
+    return err
+
+
+def mistakes(number: int, rng: random.Random) -> Err:
+    """The mistakes of a game's transcript of this number."""
+    if number == 0:
+        return lambda commands: None
+    return strays(rng) if number == STRAYED else slips(rng)
+
+
+def play(world: World, filler: int, err: Err, limit: int = 50) -> Transcript:
     """One transcript of one game."""
     walk = phase_a(world, "post", filler)
     steps = [Seen(step.command, step.observation, step.kind) for step in walk[:-1]]
@@ -79,8 +117,8 @@ def play(world: World, filler: int, slip: float, rng: random.Random, limit: int 
         commands = options_of(node)
         steps.append(Seen(action, moment.observation, kind, commands, moment.privileged.policy, oracle_of(node)))
         action, kind = commands[0], "act"
-        if rng.random() < slip:
-            tried = rng.choice(commands)
+        tried = err(commands)
+        if tried is not None:
             after = world.step(node, tried).moment
             if after.privileged.policy and not after.lost:
                 action = tried
@@ -94,12 +132,13 @@ def key_of(game: Game, filler: int, number: int) -> str:
 
 
 def transcripts_of(archive: Archive, game: Game, wanted: Sequence[tuple[int, int]]) -> list[tuple[str, Transcript]]:
-    """The transcripts of one game by key; `wanted` are (number, filler), and number 0 has no slips."""
+    """The transcripts of one game by key; `wanted` are (number, filler)."""
     world = World.open(archive, game)
     made = []
     for number, filler in wanted:
         rng = rng_of("nano transcript", game.id, filler, number)
-        made.append((key_of(game, filler, number), play(world, filler, SLIP if number else 0.0, rng)))
+        played = play(world, filler, mistakes(number, rng), LIMITS.get(number, 50))
+        made.append((key_of(game, filler, number), played))
     world.close()
     return made
 

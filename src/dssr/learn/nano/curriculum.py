@@ -60,29 +60,23 @@ SKILLS = (
         plain=0.1,
         walk=(0, 0),
     ),
-    Stage(500, {"drill": 0.2, "oracle": 0.25, "state": 0.15, "full": 0.25}, walk=(0, 0), echo=0.1),
-    Stage(1000, {"drill": 0.1, "oracle": 0.3, "state": 0.4, "full": 0.15}, echo=0.1),
+    Stage(400, {"drill": 0.2, "oracle": 0.25, "state": 0.15, "full": 0.25}, walk=(0, 0), echo=0.1),
+    Stage(
+        800,
+        {"drill": 0.1, "oracle": 0.2, "road": 0.1, "state": 0.25, "full": 0.35},
+        roads=2,
+        familiar=0.6,
+        echo=0.1,
+    ),
 )
-LONG = Stage(600, {"drill": 0.05, "oracle": 0.2, "state": 0.25, "full": 0.5}, walk=(20, 40), echo=0.1)
-"""Histories in which the recipe lies far back: after the first course these were read worst."""
-NAMES = Stage(500, {"drill": 0.05, "oracle": 0.35, "state": 0.2, "full": 0.4}, familiar=0.3, echo=0.1)
-"""Mostly names in pieces: whoever knows the words of the training foods too well confuses foods never met."""
-ROADS = Stage(300, {"oracle": 0.4, "state": 0.25, "full": 0.35}, roads=3, walk=(10, 40), familiar=0.3, echo=0.1)
-"""Finding the way back: where a walk ends far from the kitchen, this is what games were still lost by."""
-WAYS = Stage(300, {"road": 0.55, "oracle": 0.15, "state": 0.15, "full": 0.15}, roads=3, familiar=0.3, echo=0.1)
-"""Following a way that is written down, many times per row: beside other questions it stayed at chance."""
-HOME = Stage(200, {"drill": 0.05, "oracle": 0.3, "state": 0.15, "full": 0.5}, roads=2, familiar=0.6, echo=0.1)
-"""All contexts once more, whole histories above all, which the ways had pushed aside."""
+PRACTICE = Stage(
+    700, {"drill": 0.05, "oracle": 0.2, "road": 0.1, "state": 0.2, "full": 0.45}, roads=2, familiar=0.4, echo=0.1
+)
+"""All contexts, whole histories above all. Many names in pieces: whoever knows the words of the training foods too well
+confuses foods never met."""
 WRITING = Stage(1500, {"writer": 1.0, "digest": 0.12}, familiar=0.5)
 COURSES: dict[Role, tuple[Course, ...]] = {
-    "reader": (
-        Course(SKILLS),
-        Course((LONG,), peak=0.5),
-        Course((NAMES,), peak=0.5),
-        Course((ROADS,), peak=0.5),
-        Course((WAYS,), peak=0.5),
-        Course((HOME,), peak=0.5),
-    ),
+    "reader": (Course(SKILLS), Course((PRACTICE,), peak=0.5)),
     "writer": (Course((WRITING,)),),
 }
 STEPS: dict[Role, int] = {role: sum(course.steps for course in courses) for role, courses in COURSES.items()}

@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 
 from dssr.learn.nano.mixture import scribe_of
 from dssr.learn.nano.network import Network, config_of
+from dssr.learn.nano.tokenizer import FILES
 
 CONTEXT_LENGTH = 8192
 WEIGHTS = "model.safetensors"
@@ -32,7 +33,7 @@ def export(network: Network, tokenizer: Path, folder: Path) -> None:
         folder / WEIGHTS,
         metadata={"format": "pt"},
     )
-    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+    for name in FILES:
         shutil.copyfile(tokenizer / name, folder / name)
     ends = {"eos_token_id": config.eos_token_id, "pad_token_id": config.pad_token_id}
     (folder / "generation_config.json").write_text(json.dumps(ends, indent=2) + "\n", encoding="utf-8")

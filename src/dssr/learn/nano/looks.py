@@ -8,6 +8,15 @@ HELD    from a food named in an option to where the current observation mentions
 WORD    from a food in the recipe or the observation to the word before its name: the verb, or the state it is in;
         in a line of facts from the verb back to the name
 COPY    when a state is written: from before a token to where the request has it
+
+Five lead home through a whole history. Whoever walks from the kitchen comes into a room for the first time from the
+kitchen's side, so the way back is the opposite of that first move.
+
+ENTRY   from the heading of a room to the move that led there
+AFTER   from what stands behind the recipe, headings and the token after each, to the recipe
+AGAIN   from a heading to what followed the same heading since the recipe; to the recipe where it is the first
+HERE    from the end of a line such as `go east` to the last heading
+HOME    from there to the first heading of the same room since the recipe
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,6 +24,7 @@ from difflib import SequenceMatcher
 from typing import NamedTuple
 
 FETCH, LINE, MATCH, WAY, HELD, WORD, COPY = "fetch", "line", "match", "way", "held", "word", "copy"
+ENTRY, AFTER, AGAIN, HERE, HOME = "entry", "after", "again", "here", "home"
 HEADS: dict[str, tuple[tuple[int, int], ...]] = {
     WORD: ((1, 2),),
     LINE: ((1, 3),),
@@ -23,8 +33,14 @@ HEADS: dict[str, tuple[tuple[int, int], ...]] = {
     HELD: ((2, 4),),
     FETCH: ((-2, 4), (-1, 4)),
     COPY: ((1, 1), (2, 1), (3, 1)),
+    ENTRY: ((1, 3),),
+    AFTER: ((1, 0),),
+    AGAIN: ((2, 1),),
+    HERE: ((1, 2),),
+    HOME: ((3, 4),),
 }
-"""(layer, head) that learn each look; negative layers count from the last."""
+"""(layer, head) that learn each look; negative layers count from the last. Looks from other kinds of tokens may share
+a head."""
 
 
 class Look(NamedTuple):
@@ -64,6 +80,12 @@ class Words(NamedTuple):
     """Tokens that are an option's command, as `. go east`."""
     colon: int
     newline: int
+    headings: frozenset[int]
+    """Tokens that are a room's heading, as `-= Pantry =-`."""
+    steps: frozenset[int]
+    """Tokens that are a move of the history, as `> go east`."""
+    recipe: frozenset[int]
+    """Stand in the recipe and nowhere else."""
 
 
 Name = tuple[int, ...]
@@ -114,6 +136,9 @@ def looks_of(
     """All looks of a question. `names` are the options' things, `opened` and `ends` where each option line begins and
     ends, `context` where the current observation begins."""
     yield Look(FETCH, len(ids) - 2, (ends[right],))
+    if ids[opened[right] + 1] in words.moves:
+        going = [end for begin, end in zip(opened, ends, strict=True) if ids[begin + 1] in words.moves]
+        yield from homeward(ids, going, opened[0], words)
     known: dict[Name, Mentions] = {}
     ways = [place for place in range(2, context) if ids[place] in words.directions and is_first_move(ids, place, words)]
     for name, begin, end in zip(names, opened, ends, strict=True):
@@ -132,6 +157,27 @@ def looks_of(
         for kind, found in zip((MATCH, HELD), known[name], strict=True):
             if found:
                 yield Look(kind, begin + 1 + size, tuple(place for place, _ in found))
+
+
+def homeward(ids: Sequence[int], ends: Sequence[int], first: int, words: Words) -> Iterator[Look]:
+    """Looks that find the way back to where the recipe was read. `ends` are those of options that go somewhere, `first`
+    is where the options begin."""
+    recipe = next((place for place in range(first) if ids[place] in words.recipe), first)
+    headings = [place for place in range(recipe, first) if ids[place] in words.headings]
+    if not headings:
+        return
+    entered: dict[int, list[int]] = {}
+    for place in headings:
+        move = next(at for at in range(place, -1, -1) if ids[at] in words.steps)
+        earlier = entered.setdefault(ids[place], [])
+        yield Look(ENTRY, place, (move,))
+        yield Look(AFTER, place, (recipe,))
+        yield Look(AFTER, place + 1, (recipe,))
+        yield Look(AGAIN, place, tuple(at + 1 for at in earlier) or (recipe,))
+        earlier.append(place)
+    for end in ends:
+        yield Look(HERE, end, (headings[-1],))
+        yield Look(HOME, end, (entered[ids[headings[-1]]][0],))
 
 
 def copies_of(ids: Sequence[int], reply: int, previous: Sequence[int], names: Sequence[Name]) -> Iterator[Look]:

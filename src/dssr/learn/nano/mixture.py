@@ -1,17 +1,9 @@
-"""The stream of training rows, made in a process of its own: one core makes data while another trains.
+"""Training rows: trees of the kinds that the curriculum asks for, each row from its number alone."""
 
-Every row follows from its number alone, so a training that is continued meets the rows it would have met.
-"""
-
-import multiprocessing
-import os
 import random
-import signal
-from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from queue import Empty, Full
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tokenizers import Tokenizer
 
@@ -43,7 +35,7 @@ AMPLE = 256
 RELABELLED = 0.3
 """Share of drills with few options whose letters come from the whole alphabet."""
 BLOCK = 8
-"""Rows that share their written transcripts: writing a whole game is the dearest part of a row."""
+"""Steps that share their written transcripts: writing a whole game is the dearest part of a row."""
 WRITTEN = 8
 """Written transcripts per block."""
 REWRITES = 3
@@ -53,12 +45,13 @@ REWRITES = 3
 class Recipe(NamedTuple):
     """Where the data comes from."""
 
-    transcripts: str
+    transcripts: tuple[str, ...]
+    """Files of them."""
     tokenizer: str
     seed: int
     role: Role
-    tokens: int = 3000
-    """Per row."""
+    tokens: int = 1500
+    """Per row, at least; the last tree may be much longer."""
     budgets: tuple[int, ...] = (24, 32, 48, 64, 96, 128)
     retention: tuple[float, float] = (0.97, 1.0)
 
@@ -69,21 +62,22 @@ class Maker:
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
         self.scribe = scribe_of(recipe.tokenizer)
-        self.block = -1
+        self.block = -1, -1
         self.pool: list[tuple[Transcript, Written]] = []
 
     @cached_property
     def transcripts(self) -> list[Transcript]:
         """Ordered by key, so that the order of collecting does not matter."""
-        return [transcript for _, transcript in sorted(read(Path(self.recipe.transcripts)), key=lambda one: one[0])]
+        found = [one for file in self.recipe.transcripts for one in read(Path(file))]
+        return [transcript for _, transcript in sorted(found, key=lambda one: one[0])]
 
-    def row(self, number: int) -> Row:
-        stage = stage_at(self.recipe.role, number)
-        rng = rng_of("nano row", self.recipe.role, self.recipe.seed, number)
-        if self.block != number // BLOCK:
-            self.block = number // BLOCK
-            made = rng_of("nano written", self.recipe.role, self.recipe.seed, self.block)
-            first = stage_at(self.recipe.role, self.block * BLOCK)
+    def row(self, step: int, part: int) -> Row:
+        stage = stage_at(self.recipe.role, step)
+        rng = rng_of("nano row", self.recipe.role, self.recipe.seed, step, part)
+        if self.block != (step // BLOCK, part):
+            self.block = step // BLOCK, part
+            made = rng_of("nano written", self.recipe.role, self.recipe.seed, *self.block)
+            first = stage_at(self.recipe.role, step // BLOCK * BLOCK)
             self.pool = [self.written(first, made) for _ in range(WRITTEN)]
         trees: list[Tree] = []
         while sum(map(len, trees)) < self.recipe.tokens:
@@ -169,38 +163,3 @@ def _some(places: list[int], most: int, rng: random.Random) -> list[int]:
 
 def scribe_of(tokenizer: str) -> Scribe:
     return Scribe(Tokenizer.from_file(str(Path(tokenizer) / "tokenizer.json")), load_prompts())
-
-
-def _produce(recipe: Recipe, first: int, queue: Any) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.nice(2)
-    maker = Maker(recipe)
-    number, parent = first, os.getppid()
-    while True:
-        row = maker.row(number)
-        number += 1
-        while True:
-            try:
-                queue.put(row, timeout=5.0)
-                break
-            except Full:
-                if os.getppid() != parent:  # the trainer is gone
-                    return
-
-
-def rows(recipe: Recipe, first: int = 0, ahead: int = 16) -> Iterator[Row]:
-    """Rows without end, from number `first` on."""
-    queue: Any = multiprocessing.Queue(ahead)
-    worker = multiprocessing.Process(target=_produce, args=(recipe, first, queue), daemon=True)
-    worker.start()
-    try:
-        while True:
-            try:
-                row = queue.get(timeout=1.0)
-            except Empty:
-                if worker.is_alive():
-                    continue
-                raise RuntimeError("The process that makes nano's training rows died; its error is above.") from None
-            yield row
-    finally:
-        worker.terminate()

@@ -9,19 +9,17 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import nn
 
 from dssr.learn.nano.curriculum import rate_factor
-from dssr.learn.nano.mixture import Recipe, rows, scribe_of
+from dssr.learn.nano.mixture import Recipe, scribe_of
 from dssr.learn.nano.muon import Optimizer
-from dssr.learn.nano.network import Network, Shape, probe_loss, text_losses
-from dssr.learn.nano.tree import Row
+from dssr.learn.nano.network import Network, Shape
+from dssr.learn.nano.parts import gradients
 
 STEPS = "progress.json"
 WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer.safetensors"
-LOOK = 0.3
-"""Weight of looking where the answer is to be found."""
 
 
 @dataclass
@@ -33,6 +31,7 @@ class Progress:
     """Running share of right answers."""
     tokens: int = 0
     seconds: float = 0.0
+    """Of all processes together."""
 
 
 @dataclass(frozen=True)
@@ -45,33 +44,10 @@ class Plan:
     steps: int
     """In all, over all sittings; the curriculum says what they are and how large the rate is."""
     rate: float = 0.004
+    processes: int = 2
+    """Which share the work; they change no bit."""
     save_every: float = 240.0
     """Seconds between checkpoints."""
-
-
-def losses(network: Network, row: Row) -> tuple[Tensor, dict[str, float]]:
-    """Answers, other text, and the probes; and what they were."""
-    logits, probed = network(row)
-    each = text_losses(logits, row)
-    answers = torch.zeros(len(row.sources), dtype=torch.bool)
-    answers[row.answers] = True
-    weights = torch.tensor(row.weights)
-    total = torch.zeros(())
-    report: dict[str, float] = {"tokens": len(row.ids)}
-    if row.answers:
-        answer = each[answers].mean()
-        probe = probe_loss(probed, row.choices)
-        total = total + answer + 0.5 * probe
-        hits = (logits[answers].argmax(-1) == torch.tensor(row.targets)[answers]).float().mean()
-        report |= {"answer": answer.item(), "probe": probe.item(), "right": hits.item()}
-    for kind, look in network.looks(row).items():
-        total = total + LOOK * look
-        report[kind] = look.item()
-    if bool((~answers).any()):
-        other = (each * weights)[~answers].sum() / weights[~answers].sum()
-        total = total + weights[~answers].mean() * other
-        report["text"] = other.item()
-    return total, report
 
 
 def train(plan: Plan, report: Callable[[Progress, dict[str, float]], None]) -> Progress:
@@ -81,14 +57,13 @@ def train(plan: Plan, report: Callable[[Progress, dict[str, float]], None]) -> P
     optimizer = Optimizer(network, plan.rate)
     progress = load(plan.folder, network, optimizer)
     saved, asked = time.monotonic(), _asked_to_stop()
-    stream = rows(plan.recipe, progress.step)
+    stream = gradients(network, plan.recipe, progress.step, plan.processes)
     while progress.step < plan.steps and not asked:
-        row, begun = next(stream), time.monotonic()
-        loss, seen = losses(network, row)
-        loss.backward()  # type: ignore[no-untyped-call]
+        begun = time.monotonic()
+        seen = next(stream)
         nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step(rate_factor(plan.recipe.role, progress.step))
-        _account(progress, seen, time.monotonic() - begun)
+        _account(progress, seen, (time.monotonic() - begun) * plan.processes)
         report(progress, seen)
         if time.monotonic() - saved > plan.save_every:
             save(plan.folder, network, optimizer, progress)

@@ -1,5 +1,6 @@
 """Turns messages into tokens as the chat template does, and knows the tokens that matter to training."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,6 +19,8 @@ from dssr.types import LABELS
 NEWLINE = "\n"
 SPACE = "Ġ"
 """How the tokenizer writes a space."""
+HEADING = re.compile(r"-= \w+ =-\n")
+INGREDIENTS = "Ingredients:\n"
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,9 @@ class Scribe:
             moves={at: text[5:] for at, text in enumerate(texts) if text[:5] == ". go " and text[5:] in DIRECTIONS},
             colon=colon,
             newline=self.newline,
+            headings=frozenset(at for at, text in enumerate(texts) if HEADING.fullmatch(text)),
+            steps=frozenset(at for at, text in enumerate(texts) if text[:5] == "> go " and text[5:] in DIRECTIONS),
+            recipe=frozenset(at for at, text in enumerate(texts) if text == INGREDIENTS),
         )
 
     @cached_property

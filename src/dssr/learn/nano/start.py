@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from dssr.learn.nano.looks import FETCH, HEADS, HELD, LINE, MATCH, WORD
+from dssr.learn.nano.looks import FETCH, HEADS, HELD, HOME, LINE, MATCH, WORD
 
 SIZE = 1.3
 """First length of an embedding, and of what a made head writes."""
@@ -229,7 +229,7 @@ def start(layers: Sequence[nn.Module], embedding: Tensor, tokens: Tokens, width:
             mix(gather)
     for number, head_number in HEADS[FETCH]:
         fetch(Head(layers[number], head_number, width), rooms, eye)
-    for kind in (WORD, LINE, MATCH, HELD):
+    for kind in (WORD, LINE, MATCH, HELD, HOME):
         for number, head_number in HEADS[kind]:
             head = Head(layers[number], head_number, width)
             if kind in (MATCH, HELD):

@@ -133,6 +133,10 @@ def train(
     return tokenizer
 
 
+FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+"""What `save` writes."""
+
+
 def save(tokenizer: Tokenizer, folder: Path, context_length: int) -> None:
     """Files from which `AutoTokenizer` loads it, chat template included."""
     folder.mkdir(parents=True, exist_ok=True)
