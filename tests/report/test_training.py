@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from dssr.config import Config
@@ -57,6 +58,17 @@ def test_tables_of_training(trained: Path, tmp_path: Path) -> None:
     assert tables["coverage"].rows[0]["since"] == "1-2"
     assert tables["score-return"].rows[0]["rho_high"] == 0.42
     assert "paper-credit" in tables
+
+
+def test_shared_candidates_are_told_once(trained: Path, tmp_path: Path) -> None:
+    """Catches the candidates that two variants share listed for each of them."""
+    credit = CreditRow("main, round 0", "all", 9, 0.2, 0.3, 0.1, 0.5, 0.1, 0.3, 0.2)
+    other = tmp_path / "other"
+    with Run.start(other, command="train", config=Config(name="made"), models={}) as run:
+        run.append("credit", "a", credit)
+        run.append("credit", "b", msgspec.structs.replace(credit, candidates="A4, round 0"))
+    tables = {table.name: table for table in make_report([trained, other], tmp_path / "out", ["csv"]).tables}
+    assert [row["candidates"] for row in tables["credit"].rows] == ["main, round 0", "A4, round 0"]
 
 
 def test_rounds_at_different_fillers_are_not_ranked(trained: Path, tmp_path: Path) -> None:

@@ -47,9 +47,9 @@ def training_tables(runs: Sequence[Run]) -> tuple[list[Table], list[Absent]]:
         "rounds-gain": lambda: _gains(rounds),
         "horizon": lambda: _horizon(rounds),
         "seeds": lambda: _seeds(rounds),
-        "credit": lambda: _credit(_read(runs, "credit", CreditRow)),
+        "credit": lambda: _credit(_once(_read(runs, "credit", CreditRow))),
         "pairs": lambda: _pairs(_read(runs, "pairs", PairRow)),
-        "coverage": lambda: _coverage(_read(runs, "coverage", CoverageRow)),
+        "coverage": lambda: _coverage(_once(_read(runs, "coverage", CoverageRow))),
         "score-return": lambda: _returns(_read(runs, "returns", ReturnRow)),
     }
     tables: list[Table] = []
@@ -69,6 +69,11 @@ def training_tables(runs: Sequence[Run]) -> tuple[list[Table], list[Absent]]:
 
 def _read(runs: Sequence[Run], name: str, kind: type[T]) -> list[T]:
     return [row for run in runs for row in run.read(name, kind)]
+
+
+def _once(rows: Sequence[T]) -> list[T]:
+    """Without repetitions: lines that share candidates each store what these held."""
+    return list(dict.fromkeys(rows))
 
 
 def _rounds(rounds: Sequence[RoundResult], quantity: str) -> Table:
