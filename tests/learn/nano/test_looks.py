@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dssr.learn.nano.drill import Question, drill
-from dssr.learn.nano.looks import AGAIN, ENTRY, FETCH, HELD, HERE, HOME, LINE, MATCH, WAY, WORD
+from dssr.learn.nano.looks import AGAIN, BACK, ENTRY, FETCH, HELD, HERE, HOME, LINE, MATCH, WAY, WORD
 from dssr.learn.nano.mixture import scribe_of
 from dssr.learn.nano.network import Network, Shape, look_loss
 from dssr.learn.nano.questions import ask, shown, tree_of
@@ -93,6 +93,9 @@ def test_a_move_leads_home_through_the_history(scribe: Scribe) -> None:
     (targets,) = {frozenset(targets) for targets in home.values()}
     (found,) = targets
     assert found.endswith("> go east\n-= Pantry =-\n")
+    back = {source.rsplit(". ", 1)[-1]: targets for kind, source, targets in looks if kind == BACK}
+    assert back["go west\n"] == home["go west\n"]
+    assert all(text.endswith(f". {line}") for line in ("go north\n", "go south\n") for text in back[line])
     here = {target for kind, _, targets in looks if kind == HERE for target in targets}
     assert all("Current observation:\n-= Pantry =-" in target for target in here)
     entries = [targets for kind, source, targets in looks if kind == ENTRY and "Current observation" in source]

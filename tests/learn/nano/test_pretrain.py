@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,14 @@ import torch
 from safetensors.torch import load_file
 
 from dssr.games.archive import Archive
-from dssr.learn.nano.corpus import collect, read
+from dssr.learn.nano.corpus import STRAYED, collect, read
 from dssr.learn.nano.curriculum import COURSES, STEPS, Role, rate_factor, stage_at
+from dssr.learn.nano.looks import BACK, HOME
 from dssr.learn.nano.mixture import BLOCK, Maker, Recipe, asked_at
 from dssr.learn.nano.network import Shape
 from dssr.learn.nano.parts import PARTS, gradients
 from dssr.learn.nano.pretrain import WEIGHTS, Plan, Progress, network_of, train
+from dssr.models.load import NANO
 
 SMALL = Shape(80, 6, 5, 64)
 
@@ -60,6 +63,19 @@ def test_steps_from_room_to_room_are_asked_for_beside_the_others(recipe: Recipe)
     assert all(walked.steps[index].plan[0].startswith(("go ", "open ")) for index in travels)
     assert any(line.startswith("Way to ") for line in walked.steps[travels[0]].oracle[0])
     assert set(asked_at(walked, 2, 50, random.Random(0))) > set(travels)
+
+
+def test_looks_are_told_from_their_stage_on(archive: Archive, tmp_path: Path) -> None:
+    """Catches looks that reach the steps before them: a rebuild would meet other rows than the first build did."""
+    collect(archive, archive.games("train", rooms=6)[:1], tmp_path / "train.jsonl", [(1, 20), (STRAYED, 40)], 1)
+    maker = Maker(Recipe((str(tmp_path / "train.jsonl"),), str(NANO / "reader"), seed=0, role="reader"))
+    starts = list(accumulate(course.steps for course in COURSES["reader"]))
+    told = [
+        {kind for step in range(start, start + 6) for kind, _ in maker.row(step, 0).looks}
+        for start in (starts[1], starts[2])
+    ]
+    assert [HOME in kinds for kinds in told] == [True, True]
+    assert [BACK in kinds for kinds in told] == [False, True]
 
 
 def test_a_process_that_died_is_noticed(recipe: Recipe, tmp_path: Path) -> None:

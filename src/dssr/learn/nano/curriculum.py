@@ -1,9 +1,10 @@
 """What nano is taught when. The plan is fixed in steps, so the row of every step follows from the seed alone."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal
 
+from dssr.learn.nano.looks import BACK
 from dssr.learn.nano.names import FAMILIAR
 
 Role = Literal["reader", "writer"]
@@ -29,6 +30,8 @@ class Stage:
     """Weight of predicting repeated text."""
     familiar: float = FAMILIAR
     """Share of known words in the names of transcripts; who must spell names meets more that nobody knows."""
+    untold: frozenset[str] = frozenset((BACK,))
+    """Looks that are not told yet."""
     disturbance: float = 0.3
     """Share of rewrites whose previous state is disturbed; see `rewrites.disturbed`."""
 
@@ -74,9 +77,29 @@ PRACTICE = Stage(
 )
 """All contexts, whole histories above all. Many names in pieces: whoever knows the words of the training foods too well
 confuses foods never met."""
+HOMEWARD = Stage(
+    300,
+    {"drill": 0.05, "oracle": 0.15, "road": 0.1, "state": 0.15, "full": 0.55},
+    roads=6,
+    walk=(10, 40),
+    familiar=0.4,
+    echo=0.1,
+)
+"""Steps from room to room above all. It ends with heads that look at the first entry into a room, but what follows from
+it for each direction is not drawn."""
+TURNING = replace(HOMEWARD, steps=250, untold=frozenset())
+"""So that is told as well."""
+EVERYTHING = replace(TURNING, steps=400, roads=4, walk=(0, 40))
+"""The same with walks of every length."""
 WRITING = Stage(1500, {"writer": 1.0, "digest": 0.12}, familiar=0.5)
 COURSES: dict[Role, tuple[Course, ...]] = {
-    "reader": (Course(SKILLS), Course((PRACTICE,), peak=0.5)),
+    "reader": (
+        Course(SKILLS),
+        Course((PRACTICE,), peak=0.5),
+        Course((HOMEWARD,), peak=0.5),
+        Course((TURNING,), peak=0.6),
+        Course((EVERYTHING,), peak=0.6),
+    ),
     "writer": (Course((WRITING,)),),
 }
 STEPS: dict[Role, int] = {role: sum(course.steps for course in courses) for role, courses in COURSES.items()}

@@ -9,7 +9,7 @@ WORD    from a food in the recipe or the observation to the word before its name
         in a line of facts from the verb back to the name
 COPY    when a state is written: from before a token to where the request has it
 
-Five lead home through a whole history. Whoever walks from the kitchen comes into a room for the first time from the
+Six lead home through a whole history. Whoever walks from the kitchen comes into a room for the first time from the
 kitchen's side, so the way back is the opposite of that first move.
 
 ENTRY   from the heading of a room to the move that led there
@@ -17,14 +17,17 @@ AFTER   from what stands behind the recipe, headings and the token after each, t
 AGAIN   from a heading to what followed the same heading since the recipe; to the recipe where it is the first
 HERE    from the end of a line such as `go east` to the last heading
 HOME    from there to the first heading of the same room since the recipe
+BACK    the same where the line undoes the move that led there; to itself where it does not
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
+from dssr.games.compass import OPPOSITE
+
 FETCH, LINE, MATCH, WAY, HELD, WORD, COPY = "fetch", "line", "match", "way", "held", "word", "copy"
-ENTRY, AFTER, AGAIN, HERE, HOME = "entry", "after", "again", "here", "home"
+ENTRY, AFTER, AGAIN, HERE, HOME, BACK = "entry", "after", "again", "here", "home", "back"
 HEADS: dict[str, tuple[tuple[int, int], ...]] = {
     WORD: ((1, 2),),
     LINE: ((1, 3),),
@@ -38,6 +41,7 @@ HEADS: dict[str, tuple[tuple[int, int], ...]] = {
     AGAIN: ((2, 1),),
     HERE: ((1, 2),),
     HOME: ((3, 4),),
+    BACK: ((3, 0),),
 }
 """(layer, head) that learn each look; negative layers count from the last. Looks from other kinds of tokens may share
 a head."""
@@ -82,7 +86,7 @@ class Words(NamedTuple):
     newline: int
     headings: frozenset[int]
     """Tokens that are a room's heading, as `-= Pantry =-`."""
-    steps: frozenset[int]
+    steps: dict[int, str]
     """Tokens that are a move of the history, as `> go east`."""
     recipe: frozenset[int]
     """Stand in the recipe and nowhere else."""
@@ -137,7 +141,7 @@ def looks_of(
     ends, `context` where the current observation begins."""
     yield Look(FETCH, len(ids) - 2, (ends[right],))
     if ids[opened[right] + 1] in words.moves:
-        going = [end for begin, end in zip(opened, ends, strict=True) if ids[begin + 1] in words.moves]
+        going = {end: words.moves.get(ids[begin + 1], "") for begin, end in zip(opened, ends, strict=True)}
         yield from homeward(ids, going, opened[0], words)
     known: dict[Name, Mentions] = {}
     ways = [place for place in range(2, context) if ids[place] in words.directions and is_first_move(ids, place, words)]
@@ -159,25 +163,29 @@ def looks_of(
                 yield Look(kind, begin + 1 + size, tuple(place for place, _ in found))
 
 
-def homeward(ids: Sequence[int], ends: Sequence[int], first: int, words: Words) -> Iterator[Look]:
-    """Looks that find the way back to where the recipe was read. `ends` are those of options that go somewhere, `first`
-    is where the options begin."""
+def homeward(ids: Sequence[int], going: Mapping[int, str], first: int, words: Words) -> Iterator[Look]:
+    """Looks that find the way back to where the recipe was read. `going` has the direction of each option by its end,
+    `first` is where the options begin."""
     recipe = next((place for place in range(first) if ids[place] in words.recipe), first)
     headings = [place for place in range(recipe, first) if ids[place] in words.headings]
     if not headings:
         return
     entered: dict[int, list[int]] = {}
-    for place in headings:
-        move = next(at for at in range(place, -1, -1) if ids[at] in words.steps)
+    moves = {place: next(at for at in range(place, -1, -1) if ids[at] in words.steps) for place in headings}
+    for place, move in moves.items():
         earlier = entered.setdefault(ids[place], [])
         yield Look(ENTRY, place, (move,))
         yield Look(AFTER, place, (recipe,))
         yield Look(AFTER, place + 1, (recipe,))
         yield Look(AGAIN, place, tuple(at + 1 for at in earlier) or (recipe,))
         earlier.append(place)
-    for end in ends:
-        yield Look(HERE, end, (headings[-1],))
-        yield Look(HOME, end, (entered[ids[headings[-1]]][0],))
+    home = entered[ids[headings[-1]]][0]
+    undone = OPPOSITE[words.steps[ids[moves[home]]]]
+    for end, direction in going.items():
+        if direction:
+            yield Look(HERE, end, (headings[-1],))
+            yield Look(HOME, end, (home,))
+            yield Look(BACK, end, (home if direction == undone else end,))
 
 
 def copies_of(ids: Sequence[int], reply: int, previous: Sequence[int], names: Sequence[Name]) -> Iterator[Look]:

@@ -83,7 +83,9 @@ class Maker:
         while sum(map(len, trees)) < self.recipe.tokens:
             (kind,) = rng.choices(tuple(stage.shares), tuple(stage.shares.values()))
             trees.append(self.tree(kind, stage, rng))
-        return lay_out(trees)
+        row = lay_out(trees)
+        row.looks = {look: targets for look, targets in row.looks.items() if look[0] not in stage.untold}
+        return row
 
     def tree(self, kind: str, stage: Stage, rng: random.Random) -> Tree:
         most, echo = stage.options, stage.echo

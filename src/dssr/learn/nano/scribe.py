@@ -63,7 +63,7 @@ class Scribe:
             colon=colon,
             newline=self.newline,
             headings=frozenset(at for at, text in enumerate(texts) if HEADING.fullmatch(text)),
-            steps=frozenset(at for at, text in enumerate(texts) if text[:5] == "> go " and text[5:] in DIRECTIONS),
+            steps={at: text[5:] for at, text in enumerate(texts) if text[:5] == "> go " and text[5:] in DIRECTIONS},
             recipe=frozenset(at for at, text in enumerate(texts) if text == INGREDIENTS),
         )
 
