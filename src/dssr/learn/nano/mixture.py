@@ -1,4 +1,4 @@
-"""Training rows: trees of the kinds that the curriculum asks for, each row from its number alone."""
+"""Training rows: trees of the kinds that the curriculum asks for, each row from its step and its place in it alone."""
 
 import random
 from functools import cached_property

@@ -1,7 +1,7 @@
 """The gradient of a step in parts: every row in a process of its own, all on the same shared weights.
 
 The parts are added in the order of their rows, so how many processes share them changes no bit of the result.
-Every row follows from its number alone, so a training that is continued meets the rows it would have met.
+Every row follows from its step and place alone, so a training that is continued meets the rows it would have met.
 """
 
 import signal
