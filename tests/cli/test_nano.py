@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from tests.cli.test_main import dssr
 
 from dssr.games.archive import Archive
+from dssr.models.load import NANO
 
 
 @pytest.fixture
@@ -58,3 +60,15 @@ def test_a_diagnosis_with_nano_is_the_same_after_a_kill(study: Path, tmp_path: P
     assert not (tmp_path / "killed" / "summary.json").exists()
     assert dssr(*asked(study, "killed", "--resume"), cwd=tmp_path).returncode == 0
     assert logs(tmp_path / "killed") == logs(tmp_path / "whole")
+
+
+def test_a_new_tokenizer_does_not_silently_stay_the_old_one(study: Path, tmp_path: Path) -> None:
+    """Catches `--new-tokenizer` ignored in a folder whose networks use the package's own."""
+    shutil.copytree(NANO / "writer", tmp_path / "made" / "tokenizer")
+    before = sorted((tmp_path / "made").rglob("*"))
+    arguments = ("nano", "build", "reader", "-c", str(study), "--folder", "made", "--model", "model")
+    done = dssr(*arguments, "--new-tokenizer", cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "made already uses the package's tokenizer" in done.stderr
+    assert sorted((tmp_path / "made").rglob("*")) == before
+    assert not (tmp_path / "model").exists()

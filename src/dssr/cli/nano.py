@@ -17,8 +17,9 @@ RoleArgument = Annotated[Role, typer.Argument(help="What the network is for: eac
 RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Directories of finished runs.")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Of the first weights and of the data's order.")]
 ShapeOption = Annotated[str | None, typer.Option("--shape", help="Width, depth, heads, inner width: 160x6x5x416.")]
-
-TokenizerOption = Annotated[bool, typer.Option("--new-tokenizer", help="Train one; else the package's own is used.")]
+TokenizerOption = Annotated[
+    bool, typer.Option("--new-tokenizer", help="Train one; else the folder's or the package's own is used.")
+]
 
 
 def register(app: typer.Typer) -> None:

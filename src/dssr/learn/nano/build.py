@@ -8,6 +8,7 @@ import torch
 
 from dssr.agent.layout import reader_messages, writer_messages
 from dssr.agent.texts import Prompts, load_prompts
+from dssr.errors import UsageError
 from dssr.games.archive import Archive
 from dssr.learn.nano import tokenizer
 from dssr.learn.nano.corpus import STRAYED, collect, read
@@ -28,6 +29,7 @@ TRANSCRIPTS = "train.jsonl"
 STRAYS = "strays.jsonl"
 """Transcripts with strays, for the reader alone: it must also read the histories of badly played games."""
 TOKENIZER = "tokenizer"
+FILE = "tokenizer.json"
 SHAPE = Shape(width=160, depth=6, heads=5, inner=416)
 WANTED = ((0, 0), (1, 0), (1, 20), (2, 0), (2, 10), (2, 20), (2, 40))
 """(number, filler) of the transcripts of each training game."""
@@ -84,7 +86,7 @@ def ensure_tokenizer(folder: Path, new: bool) -> None:
     """The tokenizer of the package, if there is none in the folder and no new one is wanted: networks that share it can
     read what each other wrote."""
     place = folder / TOKENIZER
-    if (place / "tokenizer.json").exists():
+    if _holds_one(folder):
         return
     if new:
         new_tokenizer(folder)
@@ -92,6 +94,17 @@ def ensure_tokenizer(folder: Path, new: bool) -> None:
     place.mkdir(parents=True, exist_ok=True)
     for name in tokenizer.FILES:
         shutil.copyfile(NANO / "writer" / name, place / name)
+
+
+def check_tokenizer(folder: Path, new: bool) -> None:
+    """A folder keeps its tokenizer, since its networks are built on it. Where a call has trained one, the next goes on
+    with that."""
+    if new and _holds_one(folder) and (folder / TOKENIZER / FILE).read_bytes() == (NANO / "writer" / FILE).read_bytes():
+        raise UsageError(f"{folder} already uses the package's tokenizer; to train a new one, give another --folder.")
+
+
+def _holds_one(folder: Path) -> bool:
+    return (folder / TOKENIZER / FILE).exists()
 
 
 def plan_of(folder: Path, role: Role, seed: int, shape: Shape) -> Plan:
@@ -111,6 +124,7 @@ def build(
 ) -> tuple[Network, Progress]:
     """Everything up to the trained network; goes on where an earlier call stopped. All networks share
     transcripts and tokenizer."""
+    check_tokenizer(folder, own_tokenizer)
     folder.mkdir(parents=True, exist_ok=True)
     games = archive.games("train")[:GAMES]
     collect(archive, games, folder / TRANSCRIPTS, WANTED, WORKERS)
