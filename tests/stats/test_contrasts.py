@@ -7,7 +7,7 @@ from scipy import stats
 from dssr.errors import StatsError
 from dssr.stats.bins import bin_of, binned_contrast, binned_means, labels
 from dssr.stats.bootstrap import Resampler
-from dssr.stats.contrasts import difference, over_lags, ratio, relative_change, slope, slope_difference
+from dssr.stats.contrasts import change_if_any, difference, over_lags, ratio, relative_change, slope, slope_difference
 from dssr.stats.ranks import spearman, spearman_over_cells, within_point, within_point_difference
 
 SAMPLER = Resampler(resamples=400)
@@ -89,9 +89,19 @@ def test_binned_contrast_uses_common_games_and_names_the_rest() -> None:
     first = [("g", 0.0, 3.0), ("h", 0.0, 9.0), ("k", 1.0, 1.0)]
     second = [("g", 0.0, 1.0), ("g", 0.0, 2.0), ("k", 4.0, 1.0)]
     row = binned_contrast(first, second, REWRITES, SAMPLER)[0]
-    assert (row.games, row.points, row.left_out, row.base) == (1, 3, ("h",), 1.5)
+    assert (row.games, row.points, row.left_out) == (1, 3, ("h",))
     assert row.interval is not None
-    assert row.interval.estimate == 1.5
+    assert row.relative is not None
+    assert (row.interval.estimate, row.relative.estimate) == (1.5, 1.0)
+
+
+def test_there_is_no_change_relative_to_what_may_be_zero() -> None:
+    """Catches "-46 %" of a regret that no interval tells from zero; away from zero the change is the plain ratio."""
+    noise = np.random.default_rng(0).normal(size=40)
+    assert change_if_any(noise + 1.0, noise, SAMPLER) is None
+    assert change_if_any(noise, np.zeros(40), SAMPLER) is None
+    assert change_if_any(noise + 1.0, noise + 5.0, SAMPLER) == relative_change(noise + 1.0, noise + 5.0, SAMPLER)
+    assert change_if_any(noise - 1.0, noise - 5.0, SAMPLER) == relative_change(noise - 1.0, noise - 5.0, SAMPLER)
 
 
 def test_spearman_equals_scipy() -> None:

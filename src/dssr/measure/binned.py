@@ -41,8 +41,7 @@ def rewrite_contrast_rows(study: Study, first: str, second: str) -> list[Row]:
         for found in binned_contrast(_rewrites(study, cells), _rewrites(study, other), edges, study.sampler):
             row: Row = {"first": first, "second": second, "budget": budget, "protocol": protocol, "bin": found.label}
             row |= {"games": found.games, "left_out": list(found.left_out), **columns("difference", found.interval)}
-            row["relative"] = found.interval.estimate / found.base if found.interval and found.base else None
-            rows.append(row)
+            rows.append(row | columns("relative", found.relative))
     return rows
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from dssr.errors import StatsError
 from dssr.measure.study import Study
 from dssr.stats.bootstrap import Interval, Resampler, align, mean_interval
-from dssr.stats.contrasts import difference, over_lags, relative_change, slope
+from dssr.stats.contrasts import change_if_any, difference, over_lags, slope
 from dssr.stats.ranks import spearman_over_cells
 from dssr.types import Audit, Cell, Episode
 
@@ -163,10 +163,7 @@ def compared(first: Mapping[str, float], second: Mapping[str, float], name: str,
         row |= {"games": len(games), **columns("difference", difference(a, b, sampler))}
     except StatsError as error:
         return row | {"problem": str(error)}
-    try:
-        return row | columns("relative", relative_change(a, b, sampler))
-    except StatsError:
-        return row  # a change relative to nothing: the difference stands alone
+    return row | columns("relative", change_if_any(a, b, sampler))
 
 
 def relation_rows(study: Study) -> list[Row]:

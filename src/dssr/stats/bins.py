@@ -7,7 +7,7 @@ import numpy as np
 
 from dssr.errors import StatsError
 from dssr.stats.bootstrap import Interval, Resampler, mean_interval
-from dssr.stats.contrasts import difference
+from dssr.stats.contrasts import change_if_any, difference
 from dssr.types import Record
 
 
@@ -19,8 +19,8 @@ class Binned(Record, frozen=True):
     games: int
     interval: Interval | None
     """None when no game has a value in the bin."""
-    base: float | None = None
-    """In a comparison: mean of the second condition over the same games."""
+    relative: Interval | None = None
+    """In a comparison: change relative to the second condition, where that is told from zero."""
     left_out: tuple[str, ...] = ()
     """In a comparison: games with values in the bin under one condition only."""
 
@@ -78,7 +78,7 @@ def binned_contrast(
                 sum(len(one[game]) + len(other[game]) for game in games),
                 len(games),
                 difference(x, y, sampler) if games else None,
-                float(y.mean()) if games else None,
+                change_if_any(x, y, sampler) if games else None,
                 tuple(sorted(a.keys() ^ b.keys())),
             )
         )

@@ -29,6 +29,18 @@ def relative_change(first: Array, second: Array, sampler: Resampler) -> Interval
     return Interval(found.estimate - 1, found.low - 1, found.high - 1)
 
 
+def change_if_any(first: Array, second: Array, sampler: Resampler) -> Interval | None:
+    """The relative change for tables: None where the mean of `second` may as well be zero, since a share of that says
+    nothing and the difference stands alone."""
+    base = mean_interval(checked(second), sampler)
+    if base.low <= 0 <= base.high:
+        return None
+    try:
+        return relative_change(first, second, sampler)
+    except StatsError:  # a resample with a mean of zero
+        return None
+
+
 def game_slopes(values: Array, lags: Array) -> Array:
     """Least-squares slope against the lag for each game, `[lags, games]` to `[games]`.
 
