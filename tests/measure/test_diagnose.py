@@ -182,7 +182,8 @@ def test_plan_counts_the_calls(bench: Any) -> None:
 
 
 def test_plan_knows_shared_walks(bench: Any) -> None:
-    """Phase A of a shorter walk is written once: its calls are planned, but not as new ones."""
+    """Phase A of a shorter walk is written once: its calls are planned, but neither as new ones nor with tokens, which
+    hours and cost follow from."""
     model = ScriptedModel(0.9, 65536)
     ask = ask_of(bench.config, bench.archive, memories=["summary"], budgets=[64], fillers=[0, 10], games=1)
     one = ask_of(bench.config, bench.archive, memories=["summary"], budgets=[64], fillers=[0], games=1)
@@ -193,6 +194,9 @@ def test_plan_knows_shared_walks(bench: Any) -> None:
 
     assert writes(one).new_calls == writes(one).calls
     assert writes(ask).new_calls < writes(ask).calls
+    assert writes(ask).tokens_out == 64 * writes(ask).new_calls
+    longer = msgspec.structs.replace(one, fillers=(10,))
+    assert writes(longer).tokens_in < writes(ask).tokens_in < writes(longer).tokens_in + writes(one).tokens_in
 
 
 def test_a_history_that_does_not_fit_is_refused_by_name(bench: Any) -> None:

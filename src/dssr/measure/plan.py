@@ -28,6 +28,7 @@ class Load(Record, frozen=True):
     new_calls: int
     """Calls that no other of the same grid repeats; the rest come from the cache."""
     tokens_in: int
+    """Tokens are those of the new calls: what the cache answers costs neither time nor money."""
     tokens_out: int
     most_calls: int
     most_tokens_in: int
@@ -114,9 +115,9 @@ def _cell(
     observation = walk.shown // walk.steps
     history = walk.history + actions * observation // 2
     if not is_reference(cell.memory):
-        writes = walk.steps - 1 + actions
-        tokens = writes * (frame + budget) + walk.shown + actions * observation
-        counts["state writes"].add(writes, tokens, writes * budget, actions if shared else writes)
+        writes, new = walk.steps - 1 + actions, actions if shared else walk.steps - 1 + actions
+        tokens = new * (frame + budget) + actions * observation + (0 if shared else walk.shown)
+        counts["state writes"].add(writes, tokens, new * budget, new)
     context = history if cell.memory == FULL else budget
     counts["decisions"].add(actions, actions * (walk.choice + context))
     if cell.memory == FULL:
