@@ -1,4 +1,5 @@
 import random
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
@@ -107,3 +108,17 @@ def test_a_disturbed_state_is_mended(scribe: Scribe, transcript: Transcript) -> 
         sentences = [sentence for sentence in state.split(". ") if sentence]
         assert len(sentences) == len(set(sentences))
     assert differs > 2
+
+
+def test_a_list_that_goes_round_is_mended(scribe: Scribe, transcript: Transcript) -> None:
+    """Catches loops that are not shown to the writer, or that reach the state to be imitated."""
+    rng = random.Random(4)
+    written = write_along(transcript, "summary", 60, 1.0, rng, lambda text: len(scribe.encode(text)))
+    round_and_round = 0
+    for index in range(1, len(transcript.steps)):
+        tree = writer_tree(scribe, transcript, written, index, 1, rng, disturbance=1.0, loops=1.0)
+        shown = scribe.tokenizer.decode(tree.trunk).rsplit("Previous state:", 1)[-1]
+        round_and_round += max(Counter(shown.replace(".", ",").split(", ")).values()) > 2
+        items = scribe.tokenizer.decode(tree.branches[0].ids[1:-1]).rstrip(".").split(", ")
+        assert len(items) == len(set(items))
+    assert round_and_round > 2

@@ -34,6 +34,8 @@ class Stage:
     """Looks that are not told yet."""
     disturbance: float = 0.3
     """Share of rewrites whose previous state is disturbed; see `rewrites.disturbed`."""
+    loops: float = 0.0
+    """Share of these whose disturbance is a list that goes round; see `rewrites.looped`."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,8 @@ TURNING = replace(HOMEWARD, steps=250, untold=frozenset())
 EVERYTHING = replace(TURNING, steps=400, roads=4, walk=(0, 40))
 """The same with walks of every length."""
 WRITING = Stage(1500, {"writer": 1.0, "digest": 0.12}, familiar=0.5)
+MENDING = replace(WRITING, steps=800, disturbance=0.5, loops=0.6)
+"""It still loses its place in long lists, and copies what that leaves in a state for ever."""
 COURSES: dict[Role, tuple[Course, ...]] = {
     "reader": (
         Course(SKILLS),
@@ -100,7 +104,7 @@ COURSES: dict[Role, tuple[Course, ...]] = {
         Course((TURNING,), peak=0.6),
         Course((EVERYTHING,), peak=0.6),
     ),
-    "writer": (Course((WRITING,)),),
+    "writer": (Course((WRITING,)), Course((MENDING,), peak=0.6)),
 }
 STEPS: dict[Role, int] = {role: sum(course.steps for course in courses) for role, courses in COURSES.items()}
 DECAY = 0.6

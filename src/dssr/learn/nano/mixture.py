@@ -125,7 +125,8 @@ class Maker:
         transcript, written = rng.choice(self.pool)
         if kind == "writer":
             (index,) = rng.choices(range(len(transcript.steps)), novelty(written))
-            return writer_tree(self.scribe, transcript, written, index, REWRITES, rng, stage.disturbance)
+            trouble = stage.disturbance, stage.loops
+            return writer_tree(self.scribe, transcript, written, index, REWRITES, rng, *trouble)
         places = asked_at(transcript, 3, stage.roads, rng)
         questions = [state_question(transcript, index, written.states[index]) for index in places]
         return tree_of([ask(self.scribe, transcript.goal, one, shown(one, most, rng)) for one in questions], echo)

@@ -5,6 +5,7 @@ Every row follows from its step and place alone, so a training that is continued
 """
 
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import NamedTuple
@@ -21,6 +22,8 @@ PARTS = 2
 """Rows of one step."""
 
 Seen = dict[str, float]
+SUMMED = ("tokens", "seconds")
+"""What is not averaged over the parts; the seconds are a processor's, so other work beside it does not count."""
 
 
 class Worker(NamedTuple):
@@ -33,7 +36,7 @@ class Worker(NamedTuple):
 
 def gradients(network: Network, recipe: Recipe, first: int, processes: int) -> Iterator[Seen]:
     """Fills the gradients of the network for step `first` and all after it; between two of them the weights may change.
-    Yields what was seen, averaged over the parts."""
+    Yields what was seen over all parts."""
     network.share_memory()
     shared = [[_shared(one) for one in network.parameters()] for _ in range(PARTS)]
     context = get_context("spawn")
@@ -73,7 +76,7 @@ def _gather(network: Network, workers: Sequence[Worker], shared: Sequence[Sequen
     ordered = [seen[part] for part in range(PARTS)]
     kinds = dict.fromkeys(kind for one in ordered for kind in one)
     told = {kind: [one[kind] for one in ordered if kind in one] for kind in kinds}
-    return {kind: sum(values) / (1 if kind == "tokens" else len(values)) for kind, values in told.items()}
+    return {kind: sum(values) / (1 if kind in SUMMED else len(values)) for kind, values in told.items()}
 
 
 def _work(
@@ -88,7 +91,7 @@ def _work(
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
-    makers, step = {part: Maker(recipe) for part in parts}, first
+    makers, step, begun = {part: Maker(recipe) for part in parts}, first, time.process_time()
     weights = list(network.parameters())
     while True:
         rows = [maker.row(step, part) for part, maker in makers.items()]
@@ -103,6 +106,8 @@ def _work(
             found = torch.autograd.grad(loss, weights, allow_unused=True)
             for slot, gradient in zip(shared[part], found, strict=True):
                 slot.zero_() if gradient is None else slot.copy_(gradient)
-            seen.append(told)
+            now = time.process_time()
+            seen.append(told | {"seconds": now - begun})
+            begun = now
         connection.send(seen)
         step += 1

@@ -31,7 +31,7 @@ class Progress:
     """Running share of right answers."""
     tokens: int = 0
     seconds: float = 0.0
-    """Of all processes together."""
+    """Of a processor, over all processes."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ def train(plan: Plan, report: Callable[[Progress, dict[str, float]], None]) -> P
     saved, asked = time.monotonic(), _asked_to_stop()
     stream = gradients(network, plan.recipe, progress.step, plan.processes)
     while progress.step < plan.steps and not asked:
-        begun = time.monotonic()
+        begun = time.process_time()
         seen = next(stream)
         nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step(rate_factor(plan.recipe.role, progress.step))
-        _account(progress, seen, (time.monotonic() - begun) * plan.processes)
+        _account(progress, seen, time.process_time() - begun)
         report(progress, seen)
         if time.monotonic() - saved > plan.save_every:
             save(plan.folder, network, optimizer, progress)
@@ -90,10 +90,10 @@ def probed_layers(shape: Shape) -> tuple[int, ...]:
     return (shape.depth - 2, shape.depth - 1)
 
 
-def _account(progress: Progress, seen: dict[str, float], seconds: float) -> None:
+def _account(progress: Progress, seen: dict[str, float], own: float) -> None:
     progress.step += 1
     progress.tokens += int(seen["tokens"])
-    progress.seconds += seconds
+    progress.seconds += seen["seconds"] + own
     progress.right += 0.04 * (seen.get("right", progress.right) - progress.right)
 
 

@@ -69,6 +69,25 @@ def disturbed(state: str, rng: random.Random) -> str:
     return ("\n" if "\n" in state else " ").join(filter(None, pieces))
 
 
+def looped(state: str, rng: random.Random) -> str:
+    """The state with a stretch of one of its lists said again and again, and often nothing after it: a writer that
+    loses its place in a list goes round in it until the budget ends. A state without a list is disturbed otherwise."""
+    pieces = _SENTENCES.split(state)
+    lists = [place for place, piece in enumerate(pieces) if piece.count(", ") > 1]
+    if not lists:
+        return disturbed(state, rng)
+    place = rng.choice(lists)
+    items = pieces[place].rstrip(".").split(", ")
+    first = rng.randrange(1, len(items))
+    last = min(len(items), first + rng.randint(1, 3))
+    lap = items[first:last] * rng.randint(1, 8)
+    rest = items[last:]
+    if rng.random() < 0.6:
+        rest, pieces = [], pieces[: place + 1]
+    pieces[place] = ", ".join(items[:last] + lap + rest) + ("." if pieces[place].endswith(".") else "")
+    return ("\n" if "\n" in state else " ").join(pieces)
+
+
 def writer_tree(
     scribe: Scribe,
     transcript: Transcript,
@@ -77,14 +96,16 @@ def writer_tree(
     rewrites: int,
     rng: random.Random,
     disturbance: float = 0.0,
+    loops: float = 0.0,
 ) -> Tree:
     """Rewrites of one prompt to be imitated: the prompt is the trunk, each state a branch. With the chance
-    `disturbance` the prompt's state is disturbed; the rewrites then are of that state, as the script mends it."""
+    `disturbance` the prompt's state is disturbed, `loops` of these times by a list that goes round; the rewrites then
+    are of that state, as the script mends it."""
     step = transcript.steps[index]
     view = View(transcript.goal, step.action, step.observation)
     previous = written.states[index - 1] if index else ""
     if previous and rng.random() < disturbance:
-        previous = disturbed(previous, rng)
+        previous = looped(previous, rng) if loops and rng.random() < loops else disturbed(previous, rng)
     settings = written.style, written.budget, previous, view, rng, written.retention
     states = [rewrite(*settings, lambda text: len(scribe.encode(text))) for _ in range(rewrites)]
     system = scribe.prompts.writer(written.style, written.budget)
