@@ -118,7 +118,7 @@ def test_a_list_that_goes_round_is_mended(scribe: Scribe, transcript: Transcript
     for index in range(1, len(transcript.steps)):
         tree = writer_tree(scribe, transcript, written, index, 1, rng, disturbance=1.0, loops=1.0)
         shown = scribe.tokenizer.decode(tree.trunk).rsplit("Previous state:", 1)[-1]
-        round_and_round += max(Counter(shown.replace(".", ",").split(", ")).values()) > 2
+        round_and_round += any(max(Counter(one.split(", ")).values()) > 2 for one in shown.split(". "))
         items = scribe.tokenizer.decode(tree.branches[0].ids[1:-1]).rstrip(".").split(", ")
         assert len(items) == len(set(items))
     assert round_and_round > 2
