@@ -29,7 +29,7 @@ TRANSCRIPTS = "train.jsonl"
 STRAYS = "strays.jsonl"
 """Transcripts with strays, for the reader alone: it must also read the histories of badly played games."""
 TOKENIZER = "tokenizer"
-FILE = "tokenizer.json"
+FILE = tokenizer.FILES[0]
 SHAPE = Shape(width=160, depth=6, heads=5, inner=416)
 WANTED = ((0, 0), (1, 0), (1, 20), (2, 0), (2, 10), (2, 20), (2, 40))
 """(number, filler) of the transcripts of each training game."""
