@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from dssr import configs
@@ -36,6 +37,10 @@ def test_shipped_configurations_parse_and_survive_resolution(name: str, tmp_path
         ('name = "a"\n[writer_model]\nbackend = "server"', r"writer_model\.url is missing"),
         ('name = "a"\n[writer_model]\nbackend = "gpt"', "writer_model.backend"),
         ('name = "a"\nseed =', "cannot be read as TOML"),
+        ('base = "no-such-study"', "No configuration 'no-such-study'"),
+        ('base = "mine.toml"', "base leads back to this file"),
+        ("base = 3", "base must be the name or the path of a configuration"),
+        ('base = "nano"\n[reader_model]\npth = "nano/R2"', r"unknown key `pth` in \[reader_model\]"),
     ],
 )
 def test_bad_configuration_is_named(text: str, message: str, tmp_path: Path) -> None:
@@ -47,6 +52,24 @@ def test_bad_configuration_is_named(text: str, message: str, tmp_path: Path) -> 
     assert str(path) in str(caught.value)
 
 
+def test_a_file_states_what_differs_from_its_base(tmp_path: Path) -> None:
+    """Catches a base that is ignored, a section that hides the whole section below it, lists that are joined, and a
+    base that is sought from where the command runs."""
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "second.toml").write_text('base = "nano"\n[reader_model]\npath = "nano/R2"')
+    upper = tmp_path / "upper.toml"
+    upper.write_text('name = "mine"\nbase = "inner/second.toml"\n[agent]\nbudgets = [80]\n[writer]\npoints = 7')
+    nano, mine = configs.load("nano"), configs.load(str(upper))
+    assert nano.reader_model is not None
+    assert (mine.name, mine.agent.budgets, mine.writer.points) == ("mine", (80,), 7)
+    assert mine.reader_model == msgspec.structs.replace(nano.reader_model, path="nano/R2")
+    assert mine.writer_model == nano.writer_model
+    assert mine.writer == msgspec.structs.replace(nano.writer, points=7)
+    copy = tmp_path / "copy.toml"
+    copy.write_text(configs.resolved(mine))
+    assert configs.load(str(copy)) == mine
+
+
 def test_missing_configuration_lists_the_shipped_ones() -> None:
     """Catches an unhelpful refusal."""
     with pytest.raises(ConfigError, match="scripted"):
@@ -55,8 +78,6 @@ def test_missing_configuration_lists_the_shipped_ones() -> None:
 
 def test_digest_depends_on_what_is_computed_only() -> None:
     """Catches a digest that changes with folders, or stays when a number of the method changes."""
-    import msgspec
-
     config = Config(name="a")
     assert msgspec.structs.replace(config, runs="x", data="y").digest() == config.digest()
     assert msgspec.structs.replace(config, seed=1).digest() != config.digest()

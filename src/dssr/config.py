@@ -1,7 +1,7 @@
 """Typed configuration; `dssr.configs` reads it from TOML.
 
-A file states what differs from the defaults; the defaults are the paper's numbers. Every number of the
-method is here and nowhere else.
+A file states what differs from the defaults, which are the paper's numbers, or from the configuration it names as its
+`base`. Every number of the method is here and nowhere else.
 """
 
 from typing import Literal

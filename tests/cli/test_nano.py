@@ -24,13 +24,8 @@ def study(archive: Archive, tmp_path: Path) -> Path:
     (tmp_path / "data" / "six").symlink_to(archive.folder / "six", target_is_directory=True)
     file = tmp_path / "small.toml"
     file.write_text(
-        'name = "small"\n[games]\narchive = "six"\nrooms = [6]\ntrain = 3\nvalid = 2\ntest = 1\n'
-        + "".join(
-            f'[{role}_model]\nbackend = "hf"\npath = "nano/{role}"\ndtype = "float32"\ndevice = "cpu"\nthreads = 1\n'
-            "context_length = 8192\n"
-            for role in ("writer", "reader")
-        )
-        + "[agent]\nbudgets = [48]\n[measure]\npoints = 2\noracle_samples = 2\n"
+        'base = "nano"\n[games]\narchive = "six"\ntrain = 3\nvalid = 2\ntest = 1\n'
+        "[agent]\nbudgets = [48]\n[measure]\npoints = 2\noracle_samples = 2\n"
         "[stats]\nresamples = 200\n"
     )
     return file

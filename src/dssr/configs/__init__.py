@@ -12,25 +12,62 @@ from dssr.errors import ConfigError
 SHIPPED = Path(__file__).parent
 
 
+BASE = "base"
+"""Key of a file that states what differs from another configuration."""
+
+
 def load(name: str) -> Config:
     """Read a shipped configuration by name, or any TOML file by path."""
-    path = SHIPPED / f"{name}.toml"
-    if not path.exists():
-        path = Path(name)
-    if not path.is_file():
-        shipped = ", ".join(names())
-        raise ConfigError(f"No configuration {name!r}: give a TOML file or one of {shipped}.")
+    path = _find(name, Path())
+    plain = _read(path, ())
     try:
-        config = msgspec.toml.decode(path.read_bytes(), type=Config)
+        config = msgspec.convert(plain, Config)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{path}: {_readable(str(error))}.") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
-        raise ConfigError(f"{path} cannot be read as TOML: {error}.") from error
     try:
         check(config)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     return config
+
+
+def _find(name: str, beside: Path) -> Path:
+    """The file of a shipped name, or of a path seen from a folder."""
+    shipped = SHIPPED / f"{name}.toml"
+    path = shipped if shipped.exists() else beside / name
+    if not path.is_file():
+        raise ConfigError(f"No configuration {name!r}: give a TOML file or one of {', '.join(names())}.")
+    return path
+
+
+def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
+    """A file's settings laid over those of its base, if it names one."""
+    if path.resolve() in above:
+        raise ConfigError(f"{path}: {BASE} leads back to this file; name another configuration.")
+    try:
+        plain: dict[str, Any] = msgspec.toml.decode(path.read_bytes())
+    except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
+        raise ConfigError(f"{path} cannot be read as TOML: {error}.") from error
+    base = plain.pop(BASE, None)
+    if base is None:
+        return plain
+    if not isinstance(base, str):
+        raise ConfigError(f"{path}: {BASE} must be the name or the path of a configuration, not {base!r}.")
+    try:
+        found = _find(base, path.parent)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return _laid_over(_read(found, (*above, path.resolve())), plain)
+
+
+def _laid_over(under: dict[str, Any], upper: dict[str, Any]) -> dict[str, Any]:
+    """Sections are joined key by key; any other value replaces the one below."""
+    joined = dict(under)
+    for name, value in upper.items():
+        below = under.get(name)
+        both = isinstance(value, dict) and isinstance(below, dict)
+        joined[name] = _laid_over(below, value) if both else value  # type: ignore[arg-type]
+    return joined
 
 
 def names() -> list[str]:
