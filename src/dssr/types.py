@@ -5,6 +5,7 @@ All records are frozen. Each field is documented once, by the string under it.
 and `oracle-b` may see. They are different types on purpose.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 from msgspec import Struct
@@ -18,6 +19,8 @@ re-printed room contents, `post-brief` is `post` without them."""
 Outcome = Literal["won", "lost", "unwinnable", "limit", "error"]
 Driver = Literal["reader", "reference"]
 """Who picks the actions of Phase B: the reader, or the reference policy (used to collect training data)."""
+Tell = Callable[[str, int, int], None]
+"""How long work says where it stands: (stage, done, of)."""
 
 
 class Record(Struct, frozen=True):

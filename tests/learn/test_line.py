@@ -22,9 +22,9 @@ from dssr.errors import UsageError
 from dssr.games.archive import Archive
 from dssr.learn import lora
 from dssr.learn.line import Line
-from dssr.learn.round import Tell, adapter_folder
+from dssr.learn.round import adapter_folder
 from dssr.record.run import Run
-from dssr.types import Candidate, WritePoint
+from dssr.types import Candidate, Tell, WritePoint
 
 pytestmark = pytest.mark.slow
 

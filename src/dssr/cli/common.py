@@ -4,12 +4,17 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
 from dssr.config import Config
+from dssr.types import Tell
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
 
 ConfigOption = Annotated[
     str, typer.Option("--config", "-c", help="A shipped configuration (nano, scripted, smol, paper) or a TOML file.")
@@ -19,6 +24,8 @@ OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="Where to wr
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")]
 
 DEFAULT_CONFIG = "nano"
+OFTEN = 20
+"""Lines that a stage of long work prints where there is no terminal."""
 WIDE = 160
 """Columns of a table that goes to a file or a pipe, where nothing wraps."""
 
@@ -77,6 +84,37 @@ def say(text: str, as_json: bool = False) -> None:
 def progress(total: int, text: str) -> Iterator[Callable[[int], None]]:
     """Yields `advance(n)`. Shows count and time left on a terminal, and nothing elsewhere."""
     from rich.console import Console
+
+    console = Console(stderr=True)
+    with _bars(console) as bars:
+        task = bars.add_task(text, total=total)
+        yield lambda n: bars.advance(task, n)
+
+
+@contextmanager
+def stages(as_json: bool) -> Iterator[Tell]:
+    """Yields `tell(stage, done, of)`: a bar for every stage on a terminal, now and then a line elsewhere."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    last: dict[str, int] = {}
+    with _bars(console) as bars:
+        tasks: dict[str, Any] = {}
+
+        def tell(stage: str, done: int, of: int) -> None:
+            if console.is_terminal:
+                if stage not in tasks:
+                    tasks[stage] = bars.add_task(stage, total=of, completed=done)
+                bars.update(tasks[stage], completed=done)
+            elif done == of or done - last.get(stage, 0) >= max(1, of // OFTEN):
+                last[stage] = done
+                say(f"{stage}: {done} of {of}", as_json)
+
+        yield tell
+
+
+def _bars(console: "Console") -> "Progress":
+    """Bars with count and time, on a terminal only."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -86,7 +124,6 @@ def progress(total: int, text: str) -> Iterator[Callable[[int], None]]:
         TimeRemainingColumn,
     )
 
-    console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -95,6 +132,4 @@ def progress(total: int, text: str) -> Iterator[Callable[[int], None]]:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(text, total=total)
-        yield lambda n: bar.advance(task, n)
+    return Progress(*columns, console=console, disable=not console.is_terminal)

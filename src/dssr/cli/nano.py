@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dssr.cli.common import ConfigOption, JsonOption, emit, load_config, say
-from dssr.learn.nano.curriculum import STEPS, Role
+from dssr.cli.common import ConfigOption, JsonOption, emit, load_config, stages
+from dssr.learn.nano.curriculum import Role
 
 if TYPE_CHECKING:
     from dssr.learn.nano.network import Shape
@@ -45,18 +45,13 @@ def build(
     from dssr.learn.nano.build import build as make
     from dssr.learn.nano.card import card as describe
     from dssr.learn.nano.export import WEIGHTS, export
-    from dssr.learn.nano.pretrain import Progress
     from dssr.models.load import NANO
     from dssr.record.files import write_whole
 
     wanted, settings = _shape(shape), load_config(config)
     archive = Archive.open(Path(settings.data) / settings.games.archive)
-
-    def report(progress: Progress, seen: dict[str, float]) -> None:
-        if progress.step % 100 == 0:
-            say(f"step {progress.step} of {STEPS[role]}: {progress.right:.3f} right", as_json)
-
-    network, progress = make(archive, folder, role, seed, wanted, report, new_tokenizer)
+    with stages(as_json) as tell:
+        network, progress = make(archive, folder, role, seed, wanted, tell, new_tokenizer)
     target = model or NANO / role
     export(network, folder / TOKENIZER, target)
     told = describe(network, progress, role, seed, shape, (target / WEIGHTS).read_bytes())

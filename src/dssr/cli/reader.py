@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dssr.cli.common import DEFAULT_CONFIG, ConfigOption, JsonOption, OutOption, ResumeOption, emit, load_config, say
+from dssr.cli.common import DEFAULT_CONFIG, ConfigOption, JsonOption, OutOption, ResumeOption, emit, load_config, stages
 from dssr.errors import UsageError
 
 AdapterOption = Annotated[
@@ -29,14 +29,8 @@ def train(config: ConfigOption = DEFAULT_CONFIG, out: OutOption = None, as_json:
     if model.backend not in ("hf", "vllm"):
         raise UsageError(f"The {model.backend} backend has no weights to train; use a configuration with hf or vllm.")
     place = out or Path(settings.runs) / f"reader-{settings.name}-{settings.digest()[:8]}"
-    last: dict[str, int] = {}
-
-    def tell(stage: str, done: int, of: int) -> None:
-        if done == of or done - last.get(stage, 0) >= max(1, of // 20):
-            last[stage] = done
-            say(f"{stage}: {done} of {of}", as_json)
-
-    adapter = Dagger(settings, place, tell).train()
+    with stages(as_json) as tell:
+        adapter = Dagger(settings, place, tell).train()
     emit({"adapter": str(adapter)}, as_json)
 
 

@@ -18,7 +18,7 @@ from dssr.learn.collect import round_jobs
 from dssr.learn.credit import coverage_rows, credit_rows, pair_row
 from dssr.learn.pairs import GapReport
 from dssr.learn.results import BASE, against_untrained, round_results, shown, untrained_results
-from dssr.learn.round import Round, Tell, adapter_folder
+from dssr.learn.round import Round, adapter_folder
 from dssr.learn.select import UNTRAINED, best_rounds
 from dssr.learn.variants import MAIN, Variant, variant_of
 from dssr.measure.diagnose import diagnose, summary_of
@@ -27,7 +27,7 @@ from dssr.measure.leaks import refuse_leaks
 from dssr.models.load import weights_folder
 from dssr.record.run import Run
 from dssr.seeds import seed_of
-from dssr.types import Job, RoundResult
+from dssr.types import Job, RoundResult, Tell
 
 Row = dict[str, Any]
 

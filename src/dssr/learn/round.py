@@ -5,7 +5,7 @@ Everything is logged under content keys, so a killed round computes only what it
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,7 @@ from dssr.learn.trainer import Example, Preference
 from dssr.learn.variants import Variant
 from dssr.models.base import Message
 from dssr.record.run import Run
-from dssr.types import Candidate, Game, WritePoint
-
-Tell = Callable[[str, int, int], None]
-"""(stage, done, of)"""
+from dssr.types import Candidate, Game, Tell, WritePoint
 
 
 class Round:

@@ -17,7 +17,7 @@ from dssr.learn.nano.looks import BACK, HOME
 from dssr.learn.nano.mixture import BLOCK, Maker, Recipe, asked_at
 from dssr.learn.nano.network import Shape
 from dssr.learn.nano.parts import PARTS, gradients
-from dssr.learn.nano.pretrain import WEIGHTS, Plan, Progress, network_of, train
+from dssr.learn.nano.pretrain import CHECKPOINT, Plan, Progress, network_of, train
 from dssr.models.load import NANO
 
 SMALL = Shape(80, 6, 5, 64)
@@ -90,8 +90,8 @@ def test_more_processes_change_no_bit(recipe: Recipe, tmp_path: Path) -> None:
     """Catches gradients added in the order in which processes finish, and rows that go to two of them."""
     trained = [Plan(tmp_path / str(count), recipe, SMALL, steps=3, processes=count) for count in (1, 2)]
     for plan in trained:
-        train(plan, lambda *_: None)
-    left, right = (load_file(plan.folder / WEIGHTS) for plan in trained)
+        train(plan, lambda progress: None)
+    left, right = (load_file(plan.folder / CHECKPOINT) for plan in trained)
     assert all(torch.equal(left[name], right[name]) for name in left)
 
 
@@ -109,10 +109,11 @@ def test_the_rate_rises_and_falls_with_every_course(role: Role) -> None:
 
 
 def test_an_interrupted_training_ends_in_the_same_weights(recipe: Recipe, tmp_path: Path) -> None:
-    """Catches a checkpoint without optimizer, and rows skipped or met twice after a restart: bytes must be equal."""
+    """Catches a checkpoint without optimizer, and rows skipped or met twice after a restart: bytes must be equal. Also
+    one in several files: a kill between two of them would leave weights of one step and the number of another."""
 
     def go(folder: str, stop: int | None) -> Progress:
-        def report(progress: Progress, _: dict[str, float]) -> None:
+        def report(progress: Progress) -> None:
             if progress.step == stop:
                 os.kill(os.getpid(), signal.SIGTERM)
 
@@ -125,5 +126,6 @@ def test_an_interrupted_training_ends_in_the_same_weights(recipe: Recipe, tmp_pa
         assert go("stopped", None).step == 6
     finally:
         signal.signal(signal.SIGTERM, before)
-    left, right = (load_file(tmp_path / name / WEIGHTS) for name in ("whole", "stopped"))
+    assert [file.name for file in (tmp_path / "stopped").iterdir()] == [CHECKPOINT]
+    left, right = (load_file(tmp_path / name / CHECKPOINT) for name in ("whole", "stopped"))
     assert all(torch.equal(left[name], right[name]) for name in left)

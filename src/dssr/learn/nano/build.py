@@ -1,7 +1,7 @@
 """The recipe of nano from game archive to model folder. Each part is skipped when its result is there already."""
 
 import shutil
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -23,7 +23,7 @@ from dssr.learn.nano.rewrites import any_format, write_along
 from dssr.models.load import NANO
 from dssr.models.scripted.formats import FORMATS
 from dssr.seeds import rng_of
-from dssr.types import View
+from dssr.types import Tell, View
 
 TRANSCRIPTS = "train.jsonl"
 STRAYS = "strays.jsonl"
@@ -119,7 +119,7 @@ def build(
     role: Role,
     seed: int,
     shape: Shape,
-    report: Callable[[Progress, dict[str, float]], None],
+    tell: Tell,
     own_tokenizer: bool = False,
 ) -> tuple[Network, Progress]:
     """Everything up to the trained network; goes on where an earlier call stopped. All networks share
@@ -127,13 +127,13 @@ def build(
     check_tokenizer(folder, own_tokenizer)
     folder.mkdir(parents=True, exist_ok=True)
     games = archive.games("train")[:GAMES]
-    collect(archive, games, folder / TRANSCRIPTS, WANTED, WORKERS)
-    if role == "reader":
-        collect(archive, games, folder / STRAYS, WANTED_STRAYS, WORKERS)
+    wanted = {TRANSCRIPTS: WANTED} | ({STRAYS: WANTED_STRAYS} if role == "reader" else {})
+    for file, each in wanted.items():
+        collect(archive, games, folder / file, each, WORKERS, partial(tell, file))
     ensure_tokenizer(folder, own_tokenizer)
     plan = plan_of(folder, role, seed, shape)
     torch.set_num_threads(1)  # sums depend on how many threads share them; processes share the work instead
-    train(plan, report)
+    train(plan, lambda progress: tell("training", progress.step, plan.steps))
     return restore(plan)
 
 

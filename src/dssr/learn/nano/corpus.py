@@ -144,7 +144,12 @@ def transcripts_of(archive: Archive, game: Game, wanted: Sequence[tuple[int, int
 
 
 def collect(
-    archive: Archive, games: Sequence[Game], file: Path, wanted: Sequence[tuple[int, int]], workers: int
+    archive: Archive,
+    games: Sequence[Game],
+    file: Path,
+    wanted: Sequence[tuple[int, int]],
+    workers: int,
+    done: Callable[[int, int], None] = lambda made, of: None,
 ) -> int:
     """Appends the transcripts that are not yet in the file, a game at a time."""
     known = {key for key, _ in read(file)}
@@ -157,6 +162,7 @@ def collect(
             out.write(b"".join(lines))
             out.flush()
             made += len(lines)
+            done(len(known) + made, len(wanted) * len(games))
     return made
 
 

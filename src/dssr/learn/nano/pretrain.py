@@ -8,18 +8,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
-from torch import nn
+from safetensors import safe_open
+from safetensors.torch import save as packed
+from torch import Tensor, nn
 
 from dssr.learn.nano.curriculum import rate_factor
 from dssr.learn.nano.mixture import Recipe, scribe_of
 from dssr.learn.nano.muon import Optimizer
 from dssr.learn.nano.network import Network, Shape
 from dssr.learn.nano.parts import gradients
+from dssr.record.files import write_whole
 
-STEPS = "progress.json"
-WEIGHTS = "weights.safetensors"
-OPTIMIZER = "optimizer.safetensors"
+CHECKPOINT = "checkpoint.safetensors"
+"""One file, so that weights, optimizer and step are always of the same moment."""
+NETWORK, OPTIMIZER = "network/", "optimizer/"
+"""How the names of its tensors begin."""
+PROGRESS = "progress"
 
 
 @dataclass
@@ -50,7 +54,7 @@ class Plan:
     """Seconds between checkpoints."""
 
 
-def train(plan: Plan, report: Callable[[Progress, dict[str, float]], None]) -> Progress:
+def train(plan: Plan, report: Callable[[Progress], None]) -> Progress:
     """Trains up to the last step; goes on from the last checkpoint if there is one."""
     torch.manual_seed(plan.recipe.seed)
     network = network_of(plan)
@@ -64,7 +68,7 @@ def train(plan: Plan, report: Callable[[Progress, dict[str, float]], None]) -> P
         nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step(rate_factor(plan.recipe.role, progress.step))
         _account(progress, seen, time.process_time() - begun)
-        report(progress, seen)
+        report(progress)
         if time.monotonic() - saved > plan.save_every:
             save(plan.folder, network, optimizer, progress)
             saved = time.monotonic()
@@ -98,19 +102,26 @@ def _account(progress: Progress, seen: dict[str, float], own: float) -> None:
 
 
 def save(folder: Path, network: Network, optimizer: Optimizer, progress: Progress) -> None:
-    """Writes a checkpoint beside the old one, then puts it in its place."""
+    """Puts a checkpoint in the place of the last one; whoever is killed here keeps that."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, tensors in ((WEIGHTS, network.state_dict()), (OPTIMIZER, optimizer.state())):
-        save_file({key: value.contiguous() for key, value in tensors.items()}, folder / f"{name}.new")
-        (folder / f"{name}.new").replace(folder / name)
-    (folder / STEPS).write_text(json.dumps(asdict(progress)), encoding="utf-8")
+    tensors = {f"{NETWORK}{name}": value for name, value in network.state_dict().items()}
+    tensors |= {f"{OPTIMIZER}{name}": value for name, value in optimizer.state().items()}
+    whole = {name: value.contiguous() for name, value in tensors.items()}
+    write_whole(folder / CHECKPOINT, packed(whole, metadata={PROGRESS: json.dumps(asdict(progress))}))
 
 
 def load(folder: Path, network: Network, optimizer: Optimizer | None) -> Progress:
     """The last checkpoint of a folder; a fresh start where there is none."""
-    if not (folder / STEPS).exists():
+    if not (folder / CHECKPOINT).exists():
         return Progress()
-    network.load_state_dict(load_file(folder / WEIGHTS))
+    with safe_open(str(folder / CHECKPOINT), framework="pt") as file:
+        stored: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        progress = Progress(**json.loads(file.metadata()[PROGRESS]))
+    network.load_state_dict(_part(stored, NETWORK))
     if optimizer is not None:
-        optimizer.restore(load_file(folder / OPTIMIZER))
-    return Progress(**json.loads((folder / STEPS).read_text(encoding="utf-8")))
+        optimizer.restore(_part(stored, OPTIMIZER))
+    return progress
+
+
+def _part(stored: dict[str, Tensor], start: str) -> dict[str, Tensor]:
+    return {name.removeprefix(start): value for name, value in stored.items() if name.startswith(start)}

@@ -5,7 +5,7 @@ labels every point it visits with the reference action of the state reached. The
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,7 @@ from dssr.measure.grid import open_archive, staffed_desk
 from dssr.models.load import weights_folder
 from dssr.record.run import Run
 from dssr.seeds import seed_of
-from dssr.types import Driver, Game, Job
-
-Tell = Callable[[str, int, int], None]
-"""(stage, done, of)"""
+from dssr.types import Driver, Game, Job, Tell
 
 
 class Dagger:
