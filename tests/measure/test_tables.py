@@ -200,18 +200,20 @@ def test_relation_and_answers(study: Study) -> None:
 
 
 @pytest.mark.parametrize(
-    ("beta", "kappa", "cause"),
+    ("delta", "beta", "kappa", "cause"),
     [
-        ((0.0, -0.1, 0.1), (1.0, 0.5, 1.5), "writer"),
-        ((1.0, 0.5, 1.5), (0.0, -0.1, 0.1), "budget"),
-        ((1.0, 0.5, 1.5), (1.0, 0.5, 1.5), "both"),
-        ((0.0, -0.01, 0.01), (-0.2, -0.3, -0.1), "neither"),
-        ((0.0, -0.5, 0.5), (0.2, -0.1, 0.5), "unclear"),
+        ((1.0, 0.5, 1.5), (0.0, -0.1, 0.1), (1.0, 0.5, 1.5), "writer"),
+        ((1.0, 0.5, 1.5), (1.0, 0.5, 1.5), (0.0, -0.1, 0.1), "budget"),
+        ((2.0, 1.0, 3.0), (1.0, 0.5, 1.5), (1.0, 0.5, 1.5), "both"),
+        ((-0.2, -0.3, 0.1), (0.0, -0.01, 0.01), (-0.2, -0.3, -0.1), "neither"),
+        ((0.0, 0.0, 0.01), (0.7, 0.4, 1.2), (-0.7, -1.2, -0.4), "neither"),
+        ((0.1, -0.2, 0.4), (0.7, 0.4, 1.2), (-0.6, -1.1, -0.3), "unclear"),
+        ((0.2, -0.3, 0.6), (0.0, -0.5, 0.5), (0.2, -0.1, 0.5), "unclear"),
     ],
 )
-def test_causes(beta: tuple[float, ...], kappa: tuple[float, ...], cause: str) -> None:
-    """A loss is blamed only where its interval lies above zero."""
-    assert cause_of(Interval(*beta), Interval(*kappa)) == cause
+def test_causes(delta: tuple[float, ...], beta: tuple[float, ...], kappa: tuple[float, ...], cause: str) -> None:
+    """A loss is blamed only where its interval lies above zero, and the budget not for what the writer kept anyway."""
+    assert cause_of(Interval(*delta), Interval(*beta), Interval(*kappa)) == cause
 
 
 def test_summary_of_the_run_is_these_tables(study: Study, diagnosed: Run) -> None:

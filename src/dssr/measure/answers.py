@@ -6,6 +6,7 @@ from dssr.measure.tables import Row, columns, game_values, groups
 from dssr.stats.bootstrap import Interval, align, mean_intervals
 from dssr.stats.contrasts import over_lags
 
+QUANTITIES = ("success", "delta", "beta", "kappa")
 NEGLIGIBLE = 0.05
 """Nats; a loss surely below this is called none."""
 
@@ -13,7 +14,7 @@ CAUSES = {
     "writer": "the writer, not the budget, loses what decisions need",
     "budget": "the budget, not the writer, loses what decisions need",
     "both": "both the budget and the writer lose what decisions need, {more} more",
-    "neither": "neither the budget nor the writer loses anything that matters",
+    "neither": "nothing that decisions need is lost",
     "unclear": "too few games to tell whether anything is lost",
 }
 
@@ -30,39 +31,35 @@ def answer_rows(study: Study) -> list[Row]:
             _, values = align(
                 {
                     quantity: over_lags({lag: game_values(study, cell, quantity) for lag, cell in cells.items()})
-                    for quantity in ("success", "beta", "kappa")
+                    for quantity in QUANTITIES
                 }
             )
-            success, beta, kappa = mean_intervals(values, study.sampler)
+            found = dict(zip(QUANTITIES, mean_intervals(values, study.sampler), strict=True))
         except StatsError as error:
-            missing = columns("success", None) | columns("beta", None) | columns("kappa", None)
+            missing = {key: value for quantity in QUANTITIES for key, value in columns(quantity, None).items()}
             sentence = f"{memory}, {budget} tokens: no answer, since {error}."
             rows.append({**head, **missing, "cause": None, "sentence": sentence})
             continue
-        cause = cause_of(beta, kappa)
-        numbers = columns("success", success) | columns("beta", beta) | columns("kappa", kappa)
-        rows.append({**head, **numbers, "cause": cause, "sentence": sentence_of(memory, budget, beta, kappa)})
+        numbers = {key: value for quantity in QUANTITIES for key, value in columns(quantity, found[quantity]).items()}
+        delta, beta, kappa = found["delta"], found["beta"], found["kappa"]
+        cause = cause_of(delta, beta, kappa)
+        more = "the writer" if kappa.estimate > beta.estimate else "the budget"
+        sentence = (
+            f"{memory}, {budget} tokens: budget loss β = {_shown(beta)}, write-time regret κ = {_shown(kappa)}: "
+            f"{CAUSES[cause].format(more=more)}."
+        )
+        rows.append({**head, **numbers, "cause": cause, "sentence": sentence})
     return rows
 
 
-def cause_of(beta: Interval, kappa: Interval) -> str:
-    """Who loses: whoever's interval lies above zero."""
-    if kappa.low > 0 and beta.low > 0:
-        return "both"
+def cause_of(delta: Interval, beta: Interval, kappa: Interval) -> str:
+    """Who loses: whoever's interval lies above zero. Where a memory keeps what states written in hindsight lack, κ is
+    below zero and cancels β: then the budget is blamed only if something is lost in the end."""
+    if delta.high < NEGLIGIBLE or max(kappa.high, beta.high) < NEGLIGIBLE:
+        return "neither"
     if kappa.low > 0:
-        return "writer"
-    if beta.low > 0:
-        return "budget"
-    return "neither" if max(kappa.high, beta.high) < NEGLIGIBLE else "unclear"
-
-
-def sentence_of(memory: str, budget: int, beta: Interval, kappa: Interval) -> str:
-    """The answer in words, with its numbers."""
-    more = "the writer" if kappa.estimate > beta.estimate else "the budget"
-    verdict = CAUSES[cause_of(beta, kappa)].format(more=more)
-    return (
-        f"{memory}, {budget} tokens: budget loss β = {_shown(beta)}, write-time regret κ = {_shown(kappa)}: {verdict}."
-    )
+        return "both" if beta.low > 0 else "writer"
+    return "budget" if beta.low > 0 and delta.low > 0 else "unclear"
 
 
 def _shown(found: Interval) -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dssr.measure.answers import NEGLIGIBLE
 from dssr.types import Record
 
 BADGES = {
@@ -89,10 +88,8 @@ def _verdict(name: str, rows: Sequence[Row]) -> tuple[str, str]:
 
 
 def _cause(row: Row) -> str:
-    """As measured, but told apart when one of two causes outweighs the other, and when the two cancel out."""
+    """As measured, but told apart when one of two causes outweighs the other."""
     kappa, beta = row["kappa"], row["beta"]
-    if kappa + beta < NEGLIGIBLE:
-        return "neither"
     if row["cause"] == "both" and kappa >= OUTWEIGHS * beta:
         return "mostly writer"
     if row["cause"] == "both" and beta >= OUTWEIGHS * kappa:

@@ -69,9 +69,6 @@ def _grid(study: Study, against_paper: bool = False) -> Table:
 
 def _decomposition(study: Study) -> Table:
     rows = answer_rows(study)
-    for row in rows:
-        known = row["beta"] is not None
-        row["delta"] = row["beta"] + row["kappa"] if known else None
     columns = [*HEAD, Column("success", "success %", "percent"), *LOSSES, Column("cause", "who loses it")]
     note = " ".join(row["sentence"] for row in rows if row["cause"] is None)
     return _table("decomposition", "Decomposition over all fillers: δ = β + κ", columns, rows, note, study)
