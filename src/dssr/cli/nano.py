@@ -11,7 +11,10 @@ from dssr.learn.nano.curriculum import Role
 if TYPE_CHECKING:
     from dssr.learn.nano.network import Shape
 
-FolderOption = Annotated[Path, typer.Option("--folder", help="Where transcripts, tokenizer and checkpoints are kept.")]
+FolderOption = Annotated[
+    Path | None,
+    typer.Option("--folder", help="Where transcripts, tokenizer and checkpoints are kept; else data/ARCHIVE-train."),
+]
 ModelOption = Annotated[Path | None, typer.Option("--model", help="Folder of the network; else the package's own.")]
 RoleArgument = Annotated[Role, typer.Argument(help="What the network is for: each role has its own.")]
 RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Directories of finished runs.")]
@@ -32,7 +35,7 @@ def register(app: typer.Typer) -> None:
 def build(
     role: RoleArgument,
     config: ConfigOption = "nano",
-    folder: FolderOption = Path("data/nano-train"),
+    folder: FolderOption = None,
     model: ModelOption = None,
     seed: SeedOption = 0,
     shape: ShapeOption = None,
@@ -48,8 +51,9 @@ def build(
     from dssr.models.load import NANO
     from dssr.record.files import write_whole
 
-    wanted, settings = _shape(shape), load_config(config)
+    wanted, settings = _shape(shape, role), load_config(config)
     archive = Archive.open(Path(settings.data) / settings.games.archive)
+    folder = folder or Path(settings.data) / f"{settings.games.archive}-train"
     with stages(as_json) as tell:
         network, progress = make(archive, folder, role, seed, wanted, tell, new_tokenizer)
     target = model or NANO / role
@@ -59,13 +63,13 @@ def build(
     emit({"model": str(target), "steps": progress.step, "right": progress.right}, as_json)
 
 
-def _shape(text: str | None) -> "Shape":
+def _shape(text: str | None, role: Role) -> "Shape":
     from dssr.errors import UsageError
-    from dssr.learn.nano.build import SHAPE
+    from dssr.learn.nano.build import MAKING
     from dssr.learn.nano.network import Shape
 
     if text is None:
-        return SHAPE
+        return MAKING[role].shape
     try:
         width, depth, heads, inner = map(int, text.split("x"))
     except ValueError as error:

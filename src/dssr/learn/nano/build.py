@@ -3,8 +3,10 @@
 import shutil
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
+from tokenizers import Tokenizer
 
 from dssr.agent.layout import reader_messages, writer_messages
 from dssr.agent.texts import Prompts, load_prompts
@@ -14,6 +16,8 @@ from dssr.learn.nano import tokenizer
 from dssr.learn.nano.corpus import STRAYED, collect, read
 from dssr.learn.nano.curriculum import STEPS, Role
 from dssr.learn.nano.drill import drill
+from dssr.learn.nano.export import CONTEXT_LENGTH
+from dssr.learn.nano.grow import extended
 from dssr.learn.nano.mixture import Recipe
 from dssr.learn.nano.names import ROOMS, WORDS
 from dssr.learn.nano.network import Network, Shape
@@ -30,15 +34,42 @@ STRAYS = "strays.jsonl"
 """Transcripts with strays, for the reader alone: it must also read the histories of badly played games."""
 TOKENIZER = "tokenizer"
 FILE = tokenizer.FILES[0]
-SHAPE = Shape(width=160, depth=6, heads=5, inner=416)
-WANTED = ((0, 0), (1, 0), (1, 20), (2, 0), (2, 10), (2, 20), (2, 40))
-"""(number, filler) of the transcripts of each training game."""
-WANTED_STRAYS = tuple((STRAYED, filler) for filler in (0, 10, 20, 40))
-GAMES = 120
-"""Training games that are walked: under new names and a turned compass these are enough."""
 WORKERS = 2
 """Processes that walk games."""
 BUDGETS = (16, 24, 32, 48, 64, 96, 128, 192, 256)
+SHAPE = Shape(width=160, depth=6, heads=5, inner=416)
+
+
+class Making(NamedTuple):
+    """What the network of a role is made of."""
+
+    shape: Shape = SHAPE
+    rooms: tuple[int, ...] = (6,)
+    games: int = 120
+    """Training games of each room count that are walked: under new names and a turned compass these are enough."""
+    walked: tuple[tuple[int, int], ...] = ((0, 0), (1, 0), (1, 20), (2, 0), (2, 10), (2, 20), (2, 40))
+    """(number, filler) of the transcripts of each game."""
+    strayed: tuple[int, ...] = ()
+    """Fillers of the transcripts with strays."""
+    budgets: tuple[int, ...] = (24, 32, 48, 64, 96, 128)
+    """Of the states and the `oracle-b` lines that are shown."""
+    smaller: Path | None = None
+    """Folder of the network that it starts as."""
+
+
+MAKING: dict[Role, Making] = {
+    "reader": Making(strayed=(0, 10, 20, 40)),
+    "writer": Making(),
+    "house": Making(
+        shape=SHAPE._replace(depth=9),
+        rooms=(9, 12),
+        games=80,
+        walked=((0, 0), (1, 0), (1, 10), (2, 20), (2, 40)),
+        strayed=(0, 20),
+        budgets=(48, 64, 96, 128, 160),
+        smaller=NANO / "reader",
+    ),
+}
 
 
 def sample_texts(transcripts: Path, each: int = 400) -> list[str]:
@@ -76,17 +107,20 @@ def _instructions(prompts: Prompts, many: int) -> list[str]:
     return [prompts.reader] * (many // 4) + writer * max(1, many // 100)
 
 
-def new_tokenizer(folder: Path, context_length: int = 8192) -> None:
+def new_tokenizer(folder: Path) -> None:
     """Trains a tokenizer on the transcripts."""
     made = tokenizer.train(sample_texts(folder / TRANSCRIPTS), (*WORDS, *ROOMS))
-    tokenizer.save(made, folder / TOKENIZER, context_length)
+    tokenizer.save(made, folder / TOKENIZER, CONTEXT_LENGTH)
 
 
-def ensure_tokenizer(folder: Path, new: bool) -> None:
+def ensure_tokenizer(folder: Path, new: bool, smaller: Path | None) -> None:
     """The tokenizer of the package, if there is none in the folder and no new one is wanted: networks that share it can
-    read what each other wrote."""
+    read what each other wrote. A network that starts as a smaller one has that one's, with what it lacks."""
     place = folder / TOKENIZER
     if _holds_one(folder):
+        return
+    if smaller is not None:
+        tokenizer.save(extended(Tokenizer.from_file(str(smaller / FILE))), place, CONTEXT_LENGTH)
         return
     if new:
         new_tokenizer(folder)
@@ -108,9 +142,12 @@ def _holds_one(folder: Path) -> bool:
 
 
 def plan_of(folder: Path, role: Role, seed: int, shape: Shape) -> Plan:
-    files = (TRANSCRIPTS, STRAYS) if role == "reader" else (TRANSCRIPTS,)
-    recipe = Recipe(tuple(str(folder / file) for file in files), str(folder / TOKENIZER), seed, role)
-    return Plan(folder / f"checkpoint-{role}-{seed}-{'x'.join(map(str, shape))}", recipe, shape, STEPS[role])
+    making = MAKING[role]
+    files = (TRANSCRIPTS, STRAYS) if making.strayed else (TRANSCRIPTS,)
+    transcripts = tuple(str(folder / file) for file in files)
+    recipe = Recipe(transcripts, str(folder / TOKENIZER), seed, role, budgets=making.budgets)
+    place = folder / f"checkpoint-{role}-{seed}-{'x'.join(map(str, shape))}"
+    return Plan(place, recipe, shape, STEPS[role], smaller=making.smaller)
 
 
 def build(
@@ -124,13 +161,21 @@ def build(
 ) -> tuple[Network, Progress]:
     """Everything up to the trained network; goes on where an earlier call stopped. All networks share
     transcripts and tokenizer."""
+    making = MAKING[role]
     check_tokenizer(folder, own_tokenizer)
+    games = [game for rooms in making.rooms for game in archive.games("train", rooms)[: making.games]]
+    if not games:
+        few = " or ".join(map(str, making.rooms))
+        raise UsageError(
+            f"{archive.folder} has no training games of {few} rooms; the {role} network learns from those."
+        )
     folder.mkdir(parents=True, exist_ok=True)
-    games = archive.games("train")[:GAMES]
-    wanted = {TRANSCRIPTS: WANTED} | ({STRAYS: WANTED_STRAYS} if role == "reader" else {})
+    wanted = {TRANSCRIPTS: making.walked, STRAYS: tuple((STRAYED, filler) for filler in making.strayed)}
     for file, each in wanted.items():
+        if not each:
+            continue
         collect(archive, games, folder / file, each, WORKERS, partial(tell, file))
-    ensure_tokenizer(folder, own_tokenizer)
+    ensure_tokenizer(folder, own_tokenizer, making.smaller)
     plan = plan_of(folder, role, seed, shape)
     torch.set_num_threads(1)  # sums depend on how many threads share them; processes share the work instead
     train(plan, lambda progress: tell("training", progress.step, plan.steps))

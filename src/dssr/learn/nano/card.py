@@ -11,7 +11,7 @@ from dssr.record.run import Run
 
 CARD = """# nano, {role}
 
-A {role} of dssr's built-in model; [the family](../README.md) has its purpose, data and recipe.
+{what} of dssr's built-in model; [the family](../README.md) has its purpose, data and recipe.
 
 | | |
 |---|---|
@@ -24,6 +24,7 @@ A {role} of dssr's built-in model; [the family](../README.md) has its purpose, d
 
 ## Measured
 """
+WHAT: dict[Role, str] = {"reader": "A reader", "writer": "A writer", "house": "A reader for houses of 9 and 12 rooms"}
 NOTHING = "Nothing yet: `dssr nano card ROLE RUN…` fills this in from stored runs."
 
 
@@ -54,6 +55,7 @@ def card(network: Network, progress: Progress, role: Role, seed: int, shape: str
     options = (f" --seed {seed}" if seed else "") + (f" --shape {shape}" if shape else "")
     text = CARD.format(
         role=role,
+        what=WHAT[role],
         options=options,
         digest=sha256(weights).hexdigest(),
         parameters=sum(weight.numel() for weight in network.model.parameters()) / 1e6,

@@ -4,11 +4,12 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal
 
-from dssr.learn.nano.looks import BACK
+from dssr.learn.nano.looks import AFTER, AGAIN, BACK, HOME
 from dssr.learn.nano.names import FAMILIAR
 
-Role = Literal["reader", "writer"]
-"""Each role has a network of its own: learned together, reading kept writing from being learned (LOG.md)."""
+Role = Literal["reader", "writer", "house"]
+"""Each role has a network of its own: learned together, reading kept writing from being learned (LOG.md). `house` is a
+reader for games whose foods lie in several rooms; it starts as the reader."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,15 @@ EVERYTHING = replace(TURNING, steps=400, roads=4, walk=(0, 40))
 WRITING = Stage(1500, {"writer": 1.0, "digest": 0.12}, familiar=0.5)
 MENDING = replace(WRITING, steps=800, disturbance=0.5, loops=0.6)
 """It still loses its place in long lists, and copies what that leaves in a state for ever."""
+HOUSES = Stage(
+    1600,
+    {"drill": 0.04, "oracle": 0.2, "road": 0.1, "state": 0.16, "full": 0.5},
+    roads=4,
+    familiar=0.4,
+    echo=0.05,
+    untold=frozenset((AFTER, AGAIN, HOME, BACK)),
+)
+"""Things lie in other rooms: not the way home, but where every direction leads and what is to be fetched."""
 COURSES: dict[Role, tuple[Course, ...]] = {
     "reader": (
         Course(SKILLS),
@@ -105,6 +115,7 @@ COURSES: dict[Role, tuple[Course, ...]] = {
         Course((EVERYTHING,), peak=0.6),
     ),
     "writer": (Course((WRITING,)), Course((MENDING,), peak=0.6)),
+    "house": (Course((HOUSES,), peak=0.6),),
 }
 STEPS: dict[Role, int] = {role: sum(course.steps for course in courses) for role, courses in COURSES.items()}
 DECAY = 0.6

@@ -18,6 +18,8 @@ AGAIN   from a heading to what followed the same heading since the recipe; to th
 HERE    from the end of a line such as `go east` to the last heading
 HOME    from there to the first heading of the same room since the recipe
 BACK    the same where the line undoes the move that led there; to itself where it does not
+
+In houses whose foods lie in several rooms a network also learns `dssr.learn.nano.house`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +30,7 @@ from dssr.games.compass import OPPOSITE
 
 FETCH, LINE, MATCH, WAY, HELD, WORD, COPY = "fetch", "line", "match", "way", "held", "word", "copy"
 ENTRY, AFTER, AGAIN, HERE, HOME, BACK = "entry", "after", "again", "here", "home", "back"
+ROOM, THERE, GOAL, HAVE, PLACE = "room", "there", "goal", "have", "place"
 HEADS: dict[str, tuple[tuple[int, int], ...]] = {
     WORD: ((1, 2),),
     LINE: ((1, 3),),
@@ -42,6 +45,11 @@ HEADS: dict[str, tuple[tuple[int, int], ...]] = {
     HERE: ((1, 2),),
     HOME: ((3, 4),),
     BACK: ((3, 0),),
+    ROOM: ((2, 4),),
+    PLACE: ((3, 0),),
+    THERE: ((4, 0),),
+    GOAL: ((5, 1),),
+    HAVE: ((5, 2),),
 }
 """(layer, head) that learn each look; negative layers count from the last. Looks from other kinds of tokens may share
 a head."""
@@ -90,6 +98,12 @@ class Words(NamedTuple):
     """Tokens that are a move of the history, as `> go east`."""
     recipe: frozenset[int]
     """Stand in the recipe and nowhere else."""
+    rooms: frozenset[int]
+    """Tokens that are a room's name inside a sentence."""
+    being: frozenset[int]
+    """Tokens that stand before the present room in a written state."""
+    ways: dict[int, str]
+    """Tokens of a written state that lead from room to room, as ` east to the`."""
 
 
 Name = tuple[int, ...]

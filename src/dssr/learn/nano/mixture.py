@@ -1,14 +1,13 @@
 """Training rows: trees of the kinds that the curriculum asks for, each row from its step and its place in it alone."""
 
 import random
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
 from tokenizers import Tokenizer
 
 from dssr.agent.texts import load_prompts
-from dssr.games.explorer import is_opening
 from dssr.learn.nano.corpus import Transcript, read
 from dssr.learn.nano.curriculum import Role, Stage, stage_at
 from dssr.learn.nano.drill import drill, look_ups
@@ -17,6 +16,7 @@ from dssr.learn.nano.questions import (
     decisions,
     fresh,
     full_question,
+    is_travel,
     look_tree,
     oracle_question,
     plan_tree,
@@ -62,6 +62,7 @@ class Maker:
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
         self.scribe = scribe_of(recipe.tokenizer)
+        self.ask = partial(ask, self.scribe, house=recipe.role == "house")
         self.block = -1, -1
         self.pool: list[tuple[Transcript, Written]] = []
 
@@ -92,7 +93,7 @@ class Maker:
         if kind == "drill":
             goal = rng.choice(self.transcripts).goal
             questions = drill(rng, rng.randint(3, 6), plain=rng.random() < stage.plain)
-            asked = [ask(self.scribe, goal, one, shown(one, most, rng)) for one in questions]
+            asked = [self.ask(goal, one, shown(one, most, rng)) for one in questions]
             if most < 52 and rng.random() < RELABELLED:
                 asked = [relabelled(one, self.scribe, rng) for one in asked]
             return tree_of(asked, echo)
@@ -105,7 +106,7 @@ class Maker:
         if kind == "full":
             transcript = self.walked(stage, rng)
             questions = [full_question(transcript, index) for index in asked_at(transcript, 6, stage.roads, rng)]
-            asked = [ask(self.scribe, transcript.goal, one, shown(one, most, rng)) for one in questions]
+            asked = [self.ask(transcript.goal, one, shown(one, most, rng)) for one in questions]
             return tree_of(asked, echo, shared=True)
         if kind in ("oracle", "road"):
             if kind == "oracle":
@@ -116,7 +117,7 @@ class Maker:
                 transcript, budget = self.walked(stage, rng), AMPLE
                 places = asked_at(transcript, 0, 4, rng) or asked_at(transcript, 2, 0, rng)
             questions = [oracle_question(transcript, index, budget, self._count) for index in places]
-            return tree_of([ask(self.scribe, transcript.goal, one, shown(one, most, rng)) for one in questions], echo)
+            return tree_of([self.ask(transcript.goal, one, shown(one, most, rng)) for one in questions], echo)
         if kind == "digest":
             transcript = self.walked(stage, rng)
             style = any_format(rng) if rng.random() < 0.3 else "summary"
@@ -129,7 +130,7 @@ class Maker:
             return writer_tree(self.scribe, transcript, written, index, REWRITES, rng, *trouble)
         places = asked_at(transcript, 3, stage.roads, rng)
         questions = [state_question(transcript, index, written.states[index]) for index in places]
-        return tree_of([ask(self.scribe, transcript.goal, one, shown(one, most, rng)) for one in questions], echo)
+        return tree_of([self.ask(transcript.goal, one, shown(one, most, rng)) for one in questions], echo)
 
     def walked(self, stage: Stage, rng: random.Random) -> Transcript:
         """A transcript with a walk as long as the stage wants it, under new names."""
@@ -154,10 +155,6 @@ def asked_at(transcript: Transcript, most: int, roads: int, rng: random.Random) 
     places = decisions(transcript)
     travels = [index for index in places if is_travel(transcript.steps[index].plan[0])]
     return sorted({*_some(places, most, rng), *_some(travels, roads, rng)})
-
-
-def is_travel(command: str) -> bool:
-    return command.startswith("go ") or is_opening(command, doors=True)
 
 
 def _some(places: list[int], most: int, rng: random.Random) -> list[int]:

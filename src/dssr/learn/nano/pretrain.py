@@ -13,6 +13,7 @@ from safetensors.torch import save as packed
 from torch import Tensor, nn
 
 from dssr.learn.nano.curriculum import rate_factor
+from dssr.learn.nano.grow import grow
 from dssr.learn.nano.mixture import Recipe, scribe_of
 from dssr.learn.nano.muon import Optimizer
 from dssr.learn.nano.network import Network, Shape
@@ -52,6 +53,8 @@ class Plan:
     """Which share the work; they change no bit."""
     save_every: float = 240.0
     """Seconds between checkpoints."""
+    smaller: Path | None = None
+    """Folder of a network to start from; else its first weights are made."""
 
 
 def train(plan: Plan, report: Callable[[Progress], None]) -> Progress:
@@ -86,7 +89,11 @@ def _asked_to_stop() -> list[int]:
 
 def network_of(plan: Plan) -> Network:
     """A network with its first weights."""
-    return Network(plan.shape, scribe_of(plan.recipe.tokenizer).tokens, probed_layers(plan.shape))
+    scribe = scribe_of(plan.recipe.tokenizer)
+    network = Network(plan.shape, scribe.tokens, probed_layers(plan.shape))
+    if plan.smaller is not None:
+        grow(network, plan.smaller, scribe.tokenizer)
+    return network
 
 
 def probed_layers(shape: Shape) -> tuple[int, ...]:

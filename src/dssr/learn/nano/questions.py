@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from dssr.agent.layout import reader_messages
+from dssr.games.explorer import is_opening
 from dssr.games.history import render_history
 from dssr.learn.nano.corpus import Seen, Transcript
 from dssr.learn.nano.drill import Question, directives, marks_of
+from dssr.learn.nano.house import house_looks
 from dssr.learn.nano.looks import Look, looks_of, thing_of
 from dssr.learn.nano.names import FAMILIAR, Rename, renamer
 from dssr.learn.nano.scribe import NEWLINE, Scribe
@@ -48,7 +50,8 @@ def shown(question: Question, most: int, rng: random.Random) -> tuple[str, ...]:
     return tuple(commands)
 
 
-def ask(scribe: Scribe, goal: str, question: Question, commands: Sequence[str]) -> Asked:
+def ask(scribe: Scribe, goal: str, question: Question, commands: Sequence[str], house: bool = False) -> Asked:
+    """The question as tokens, with its looks; in a house also those that find the way there."""
     messages = reader_messages(scribe.prompts.reader, goal, question.context, question.observation, commands)
     ids = scribe.prompt(messages)
     before = messages[1].content.split(f"{CONTEXT_END}\n\nCurrent observation:\n")[0]
@@ -62,6 +65,12 @@ def ask(scribe: Scribe, goal: str, question: Question, commands: Sequence[str]) 
     names = [scribe.name(thing_of(command)) for command in commands]
     held = directives(question.context, dict.fromkeys(map(thing_of, commands)))
     opened = (first, *(end + 1 for end in ends[:-1]))
+    looks = [*looks_of(answered, names, opened, ends, right, context, scribe.words)]
+    if house:
+        moves = ((end, scribe.words.moves.get(ids[begin + 1])) for begin, end in zip(opened, ends, strict=True))
+        going = {end: direction for end, direction in moves if direction}
+        deed = next((command for command in question.plan if not is_travel(command)), "")
+        looks += house_looks(answered, going, scribe.name(thing_of(deed)), context, first, scribe.words)
     return Asked(
         answered,
         context,
@@ -69,8 +78,12 @@ def ask(scribe: Scribe, goal: str, question: Question, commands: Sequence[str]) 
         right,
         tuple(marks_of(command, held, command in question.plan) for command in commands),
         tuple(range(len(commands))),
-        tuple(looks_of(answered, names, opened, ends, right, context, scribe.words)),
+        tuple(looks),
     )
+
+
+def is_travel(command: str) -> bool:
+    return command.startswith("go ") or is_opening(command, doors=True)
 
 
 def relabelled(asked: Asked, scribe: Scribe, rng: random.Random) -> Asked:

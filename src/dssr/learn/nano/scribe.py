@@ -12,6 +12,7 @@ from dssr.agent.texts import Prompts
 from dssr.games.compass import DIRECTIONS
 from dssr.learn.nano.drill import COOKS, CUTS
 from dssr.learn.nano.looks import Name, Words
+from dssr.learn.nano.names import ROOMS
 from dssr.learn.nano.start import Tokens
 from dssr.models.base import Message
 from dssr.types import LABELS
@@ -21,6 +22,8 @@ SPACE = "Ġ"
 """How the tokenizer writes a space."""
 HEADING = re.compile(r"-= \w+ =-\n")
 INGREDIENTS = "Ingredients:\n"
+BEING = "you are in the"
+WAY = re.compile(rf" ({'|'.join(DIRECTIONS)}) to the")
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,9 @@ class Scribe:
             headings=frozenset(at for at, text in enumerate(texts) if HEADING.fullmatch(text)),
             steps={at: text[5:] for at, text in enumerate(texts) if text[:5] == "> go " and text[5:] in DIRECTIONS},
             recipe=frozenset(at for at, text in enumerate(texts) if text == INGREDIENTS),
+            rooms=frozenset(at for at, text in enumerate(texts) if text[:1] == " " and text[1:] in ROOMS),
+            being=frozenset(at for at, text in enumerate(texts) if text.strip().lower() == BEING),
+            ways={at: text.split()[0] for at, text in enumerate(texts) if WAY.fullmatch(text)},
         )
 
     @cached_property

@@ -1,0 +1,67 @@
+"""A reader for houses starts as the shipped reader: what that can do must not be lost on the way."""
+
+import random
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+
+from dssr.agent.texts import load_prompts
+from dssr.errors import UsageError
+from dssr.learn.nano.build import MAKING
+from dssr.learn.nano.drill import drill
+from dssr.learn.nano.grow import KIN, cut, extended, grow
+from dssr.learn.nano.mixture import scribe_of
+from dssr.learn.nano.network import Network
+from dssr.learn.nano.questions import ask, shown, tree_of
+from dssr.learn.nano.scribe import Scribe
+from dssr.learn.nano.tree import lay_out
+from dssr.models.load import NANO
+
+OLD = NANO / "reader"
+
+
+@pytest.fixture(scope="module")
+def longer() -> Tokenizer:
+    return extended(Tokenizer.from_file(str(OLD / "tokenizer.json")))
+
+
+def test_new_words_are_tokens_and_old_texts_stay_as_cut(longer: Tokenizer) -> None:
+    """Catches special tokens that moved, and merges that reach into texts a smaller network knows."""
+    old = Tokenizer.from_file(str(OLD / "tokenizer.json"))
+    assert all(len(cut(longer, text)) == 1 for text in KIN)
+    assert all(len(cut(old, text)) > 1 for text in KIN)
+    for text in ("<|end|>", "<|pad|>", "<|assistant|>"):
+        assert longer.token_to_id(text) == old.token_to_id(text)
+    prompts = load_prompts()
+    texts = [prompts.reader, *(question.context for seed in range(20) for question in drill(random.Random(seed), 1))]
+    assert [longer.encode(text).ids for text in texts] == [old.encode(text).ids for text in texts]
+    assert longer.decode(longer.encode("-= Shed =-\nA shed.").ids) == "-= Shed =-\nA shed."
+
+
+def test_a_grown_network_answers_as_the_smaller_one(longer: Tokenizer) -> None:
+    """Catches layers in the wrong order, new layers that disturb, and lost words: equal up to float32 noise, where
+    another order of layers differs by whole units."""
+    scribe = Scribe(longer, load_prompts())
+    deep, flat = MAKING["house"].shape, MAKING["reader"].shape
+    torch.manual_seed(0)
+    large, small = Network(deep, scribe.tokens), Network(flat, scribe_of(str(OLD)).tokens)
+    grow(large, OLD, longer)
+    shipped = load_file(OLD / "model.safetensors")
+    small.model.load_state_dict({name.removeprefix("model."): value for name, value in shipped.items()})
+    rng = random.Random(1)
+    asked = [ask(scribe, "You are hungry!", one, shown(one, 52, rng)) for one in drill(rng, 4)]
+    row = lay_out([tree_of(asked)])
+    with torch.no_grad():
+        grown, before = large(row)[0], small(row)[0]
+    known = before.shape[1]
+    assert torch.allclose(grown[:, :known], before, atol=1e-3)
+    assert [one.ids[-1] for one in asked] == before.argmax(-1).tolist()
+
+
+def test_only_a_network_of_the_same_width_can_start_as_the_smaller_one(longer: Tokenizer) -> None:
+    shape = MAKING["house"].shape._replace(inner=64)
+    network = Network(shape, Scribe(longer, load_prompts()).tokens)
+    with pytest.raises(UsageError, match="starts as reader"):
+        grow(network, OLD, longer)
