@@ -40,7 +40,7 @@ def test_a_row_follows_from_its_number_alone(recipe: Recipe) -> None:
     assert len({tuple(ids) for ids in forward.values()}) == len(places)
 
 
-@pytest.mark.parametrize("role", ["reader", "writer"])
+@pytest.mark.parametrize("role", ["reader", "writer", "house"])
 def test_every_kind_of_tree_is_made(recipe: Recipe, role: Role) -> None:
     """Catches a stage that names a kind nobody makes, or one that cannot be laid out."""
     maker = Maker(recipe._replace(role=role))
@@ -51,7 +51,7 @@ def test_every_kind_of_tree_is_made(recipe: Recipe, role: Role) -> None:
         row = maker.row(start, 0)
         assert row.sources
         assert max(row.sources) < len(row.ids)
-        assert bool(row.answers) == (role == "reader")
+        assert bool(row.answers) == (role != "writer")
     assert stage_at(role, STEPS[role] + 100) is stages[-1]
 
 
@@ -95,7 +95,7 @@ def test_more_processes_change_no_bit(recipe: Recipe, tmp_path: Path) -> None:
     assert all(torch.equal(left[name], right[name]) for name in left)
 
 
-@pytest.mark.parametrize("role", ["reader", "writer"])
+@pytest.mark.parametrize("role", ["reader", "writer", "house"])
 def test_the_rate_rises_and_falls_with_every_course(role: Role) -> None:
     """Catches a second course at the rate with which the first one ended."""
     first = 0

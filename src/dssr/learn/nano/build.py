@@ -17,7 +17,7 @@ from dssr.learn.nano.corpus import STRAYED, collect, read
 from dssr.learn.nano.curriculum import STEPS, Role
 from dssr.learn.nano.drill import drill
 from dssr.learn.nano.export import CONTEXT_LENGTH
-from dssr.learn.nano.grow import extended
+from dssr.learn.nano.grow import KIN, cut, extended
 from dssr.learn.nano.mixture import Recipe
 from dssr.learn.nano.names import ROOMS, WORDS
 from dssr.learn.nano.network import Network, Shape
@@ -53,6 +53,8 @@ class Making(NamedTuple):
     """Fillers of the transcripts with strays."""
     budgets: tuple[int, ...] = (24, 32, 48, 64, 96, 128)
     """Of the states and the `oracle-b` lines that are shown."""
+    tokens: int = 1500
+    """Of a row, at least."""
     smaller: Path | None = None
     """Folder of the network that it starts as."""
 
@@ -67,6 +69,7 @@ MAKING: dict[Role, Making] = {
         walked=((0, 0), (1, 0), (1, 10), (2, 20), (2, 40)),
         strayed=(0, 20),
         budgets=(48, 64, 96, 128, 160),
+        tokens=800,
         smaller=NANO / "reader",
     ),
 }
@@ -115,7 +118,7 @@ def new_tokenizer(folder: Path) -> None:
 
 def ensure_tokenizer(folder: Path, new: bool, smaller: Path | None) -> None:
     """The tokenizer of the package, if there is none in the folder and no new one is wanted: networks that share it can
-    read what each other wrote. A network that starts as a smaller one has that one's, with what it lacks."""
+    read what each other wrote. A network that starts as a smaller one has that one's, with the words it lacks."""
     place = folder / TOKENIZER
     if _holds_one(folder):
         return
@@ -130,10 +133,17 @@ def ensure_tokenizer(folder: Path, new: bool, smaller: Path | None) -> None:
         shutil.copyfile(NANO / "writer" / name, place / name)
 
 
-def check_tokenizer(folder: Path, new: bool) -> None:
+def check_tokenizer(folder: Path, new: bool, smaller: Path | None) -> None:
     """A folder keeps its tokenizer, since its networks are built on it. Where a call has trained one, the next goes on
     with that."""
-    if new and _holds_one(folder) and (folder / TOKENIZER / FILE).read_bytes() == (NANO / "writer" / FILE).read_bytes():
+    if smaller is not None and new:
+        raise UsageError(f"This network starts as {smaller.name} and reads as that does: leave out --new-tokenizer.")
+    if not _holds_one(folder):
+        return
+    held = Tokenizer.from_file(str(folder / TOKENIZER / FILE))
+    if smaller is not None and any(len(cut(held, text)) > 1 for text in KIN):
+        raise UsageError(f"{folder} has a tokenizer without the words of houses; give another --folder.")
+    if new and (folder / TOKENIZER / FILE).read_bytes() == (NANO / "writer" / FILE).read_bytes():
         raise UsageError(f"{folder} already uses the package's tokenizer; to train a new one, give another --folder.")
 
 
@@ -145,7 +155,7 @@ def plan_of(folder: Path, role: Role, seed: int, shape: Shape) -> Plan:
     making = MAKING[role]
     files = (TRANSCRIPTS, STRAYS) if making.strayed else (TRANSCRIPTS,)
     transcripts = tuple(str(folder / file) for file in files)
-    recipe = Recipe(transcripts, str(folder / TOKENIZER), seed, role, budgets=making.budgets)
+    recipe = Recipe(transcripts, str(folder / TOKENIZER), seed, role, making.tokens, making.budgets)
     place = folder / f"checkpoint-{role}-{seed}-{'x'.join(map(str, shape))}"
     return Plan(place, recipe, shape, STEPS[role], smaller=making.smaller)
 
@@ -162,7 +172,7 @@ def build(
     """Everything up to the trained network; goes on where an earlier call stopped. All networks share
     transcripts and tokenizer."""
     making = MAKING[role]
-    check_tokenizer(folder, own_tokenizer)
+    check_tokenizer(folder, own_tokenizer, making.smaller)
     games = [game for rooms in making.rooms for game in archive.games("train", rooms)[: making.games]]
     if not games:
         few = " or ".join(map(str, making.rooms))
