@@ -4,10 +4,11 @@ import pytest
 from tokenizers import Tokenizer
 
 from dssr.agent.texts import load_prompts
+from dssr.learn.nano.corpus import Seen
 from dssr.learn.nano.drill import Question
 from dssr.learn.nano.grow import extended
-from dssr.learn.nano.looks import ENTRY, GOAL, HAVE, HERE, PLACE, ROOM, THERE
-from dssr.learn.nano.questions import ask
+from dssr.learn.nano.looks import AIM, ENTRY, GOAL, HAVE, HERE, PLACE, ROOM, THERE
+from dssr.learn.nano.questions import ask, room_of
 from dssr.learn.nano.scribe import Scribe
 from dssr.models.load import NANO
 
@@ -28,10 +29,10 @@ def scribe() -> Scribe:
 
 
 def told(
-    scribe: Scribe, observation: str, plan: tuple[str, ...], context: str = HISTORY
+    scribe: Scribe, observation: str, plan: tuple[str, ...], context: str = HISTORY, room: str = ""
 ) -> dict[str, list[tuple[str, set[str]]]]:
     """By kind: texts that end at the source and at the targets."""
-    question = Question(context, observation, COMMANDS, plan)
+    question = Question(context, observation, COMMANDS, plan, room)
     asked = ask(scribe, "You are hungry!", question, COMMANDS, house=True)
 
     def text(place: int) -> str:
@@ -85,8 +86,27 @@ def test_the_next_deed_says_what_is_to_be_fetched(scribe: Scribe) -> None:
     assert all(text.endswith("raw red potato") for _, targets in carried[HAVE] for text in targets)
 
 
+@pytest.mark.parametrize(
+    ("context", "ends"),
+    [(HISTORY, "-= Garden =-\n"), ("You are in the backyard. In the garden: a red potato.", " In the garden")],
+)
+def test_the_room_of_the_next_deed_is_aimed_at(scribe: Scribe, context: str, ends: str) -> None:
+    """Catches another room than that of the deed, and headings that a written state does not have."""
+    looks = told(scribe, "You are carrying nothing.", ("go south", "take red potato"), context, "garden")
+    assert len(looks[AIM]) == 3
+    assert all(text.endswith(ends) for _, targets in looks[AIM] for text in targets)
+
+
+def test_oracle_lines_tell_that_room() -> None:
+    """Catches the next way taken for the first, and a way told while there is something to do here."""
+    lines = ("Room: kitchen", "The knife: garden", "Way to garden: east, south", "Way to pantry: north")
+    there = Seen("go north", "", "act", ("go east",), ("go east", "go south", "take knife"), (lines, ()))
+    here = Seen("go north", "", "act", ("drop salt",), ("drop salt", "go east"), (lines, ()))
+    assert [room_of(there), room_of(here)] == ["garden", "kitchen"]
+
+
 def test_nothing_of_it_is_told_elsewhere(scribe: Scribe) -> None:
     """Catches house looks in the rows of other networks: a rebuild of these would meet other data."""
     question = Question(HISTORY, "You are carrying nothing.", COMMANDS, ("go south", "take red potato"))
     kinds = {look.kind for look in ask(scribe, "You are hungry!", question, COMMANDS).looks}
-    assert not kinds & {ROOM, THERE, GOAL, HAVE, PLACE}
+    assert not kinds & {ROOM, THERE, GOAL, HAVE, PLACE, AIM}

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal
 
-from dssr.learn.nano.looks import AFTER, AGAIN, BACK, HOME
+from dssr.learn.nano.looks import AFTER, AGAIN, AIM, BACK, HOME
 from dssr.learn.nano.names import FAMILIAR
 
 Role = Literal["reader", "writer", "house"]
@@ -98,16 +98,19 @@ WRITING = Stage(1500, {"writer": 1.0, "digest": 0.12}, familiar=0.5)
 MENDING = replace(WRITING, steps=800, disturbance=0.5, loops=0.6)
 """It still loses its place in long lists, and copies what that leaves in a state for ever."""
 HOUSES = Stage(
-    900,
+    349,
     {"drill": 0.04, "oracle": 0.2, "road": 0.1, "state": 0.16, "full": 0.5},
     roads=4,
     walk=(0, 20),
     familiar=0.4,
     echo=0.05,
-    untold=frozenset((AFTER, AGAIN, HOME, BACK)),
+    untold=frozenset((AFTER, AGAIN, HOME, BACK, AIM)),
 )
-"""Things lie in other rooms: not the way home, but where every direction leads and what is to be fetched."""
-LONG_WAYS = replace(HOUSES, steps=500, walk=(0, 40))
+"""Things lie in other rooms: not the way home, but where every direction leads and what is to be fetched. It ends with
+heads that know both, but which direction is right is hardly better than guessed."""
+AIMING = replace(HOUSES, steps=551, untold=HOUSES.untold - {AIM})
+"""So where the next deed is done is told as well."""
+LONG_WAYS = replace(AIMING, steps=450, walk=(0, 40))
 COURSES: dict[Role, tuple[Course, ...]] = {
     "reader": (
         Course(SKILLS),
@@ -117,7 +120,7 @@ COURSES: dict[Role, tuple[Course, ...]] = {
         Course((EVERYTHING,), peak=0.6),
     ),
     "writer": (Course((WRITING,)), Course((MENDING,), peak=0.6)),
-    "house": (Course((HOUSES, LONG_WAYS), peak=0.6),),
+    "house": (Course((HOUSES, AIMING, LONG_WAYS), peak=0.6),),
 }
 STEPS: dict[Role, int] = {role: sum(course.steps for course in courses) for role, courses in COURSES.items()}
 DECAY = 0.6

@@ -135,6 +135,8 @@ class Question:
     commands: tuple[str, ...]
     plan: tuple[str, ...]
     """Optimal commands from here; the first is the right one."""
+    room: str = ""
+    """Where the next deed that is no step is done, if that is known."""
 
 
 def look_ups(rng: random.Random, plain: bool) -> tuple[str, list[tuple[str, str]]]:

@@ -7,6 +7,7 @@ THERE   from the end of a line such as `go east` to the headings that were reach
 PLACE   from a food in the recipe to where it was seen before
 GOAL    from the end of such a line to what the recipe says of the food that the next deed is about
 HAVE    from there to where the current observation mentions that food; to itself where it does not
+AIM     from there to the headings of the room of that deed; without any to its name
 
 Which room lies towards which other is much the same in all houses, so where a direction leads and where the goal is
 tell whether it is the way.
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dssr.games.compass import OPPOSITE
 from dssr.learn.nano.looks import (
+    AIM,
     ENTRY,
     GOAL,
     HAVE,
@@ -32,11 +34,21 @@ from dssr.learn.nano.looks import (
 
 
 def house_looks(
-    ids: Sequence[int], going: Mapping[int, str], goal: Name, context: int, first: int, words: Words
+    ids: Sequence[int],
+    going: Mapping[int, str],
+    goal: Name,
+    aim: Sequence[int],
+    context: int,
+    first: int,
+    words: Words,
 ) -> Iterator[Look]:
     """All of them. `going` has the direction of each option that is one by its end, `goal` is the thing of the next
-    deed, `context` is where the current observation begins and `first` where the options begin."""
+    deed and `aim` its room, as heading and as word; `context` is where the current observation begins and `first` where
+    the options begin."""
     yield from map_looks(ids, going, first, words)
+    named = ([place for place in range(first) if ids[place] == token] for token in aim)
+    there = next((tuple(found) for found in named if found), ())
+    yield from (Look(AIM, end, there) for end in going if there)
     found = mentions(ids, goal, context, first, words)
     if not found.asked:
         return

@@ -30,7 +30,7 @@ from dssr.games.compass import OPPOSITE
 
 FETCH, LINE, MATCH, WAY, HELD, WORD, COPY = "fetch", "line", "match", "way", "held", "word", "copy"
 ENTRY, AFTER, AGAIN, HERE, HOME, BACK = "entry", "after", "again", "here", "home", "back"
-ROOM, THERE, GOAL, HAVE, PLACE = "room", "there", "goal", "have", "place"
+ROOM, THERE, GOAL, HAVE, PLACE, AIM = "room", "there", "goal", "have", "place", "aim"
 HEADS: dict[str, tuple[tuple[int, int], ...]] = {
     WORD: ((1, 2),),
     LINE: ((1, 3),),
@@ -50,6 +50,7 @@ HEADS: dict[str, tuple[tuple[int, int], ...]] = {
     THERE: ((4, 0),),
     GOAL: ((5, 1),),
     HAVE: ((5, 2),),
+    AIM: ((6, 0),),
 }
 """(layer, head) that learn each look; negative layers count from the last. Looks from other kinds of tokens may share
 a head."""

@@ -70,7 +70,8 @@ def ask(scribe: Scribe, goal: str, question: Question, commands: Sequence[str], 
         moves = ((end, scribe.words.moves.get(ids[begin + 1])) for begin, end in zip(opened, ends, strict=True))
         going = {end: direction for end, direction in moves if direction}
         deed = next((command for command in question.plan if not is_travel(command)), "")
-        looks += house_looks(answered, going, scribe.name(thing_of(deed)), context, first, scribe.words)
+        goal_name, aim = scribe.name(thing_of(deed)), scribe.room(question.room)
+        looks += house_looks(answered, going, goal_name, aim, context, first, scribe.words)
     return Asked(
         answered,
         context,
@@ -193,12 +194,20 @@ def full_question(transcript: Transcript, index: int) -> Question:
     """The question at a step with the whole history before it."""
     step = transcript.steps[index]
     context = render_history(transcript.steps[:index], step.action)
-    return Question(context, step.observation, step.commands, step.plan)
+    return Question(context, step.observation, step.commands, step.plan, room_of(step))
 
 
 def state_question(transcript: Transcript, index: int, state: str) -> Question:
     step = transcript.steps[index]
-    return Question(state, step.observation, step.commands, step.plan)
+    return Question(state, step.observation, step.commands, step.plan, room_of(step))
+
+
+def room_of(step: Seen) -> str:
+    """Where the next deed is done, from the lines of `oracle-b`: their first way leads there; without a step to go it
+    is here."""
+    opening = "Way to " if is_travel(step.plan[0]) else "Room: "
+    told = (line.removeprefix(opening) for line in step.oracle[0] if line.startswith(opening))
+    return next(told, "").split(":")[0]
 
 
 def oracle_question(transcript: Transcript, index: int, budget: int, count: Callable[[str], int]) -> Question:

@@ -96,6 +96,11 @@ class Scribe:
             self.names[text] = tuple(self.encode(f" {text}"))
         return self.names[text]
 
+    def room(self, name: str) -> tuple[int, ...]:
+        """A room's heading and its name inside a sentence, as far as they are tokens."""
+        heading, word = self.encode(f"-= {name.title()} =-\n-")[:-1], self.encode(f" {name}")
+        return tuple(ids[0] for ids in (heading, word) if name and len(ids) == 1)
+
     def encode(self, text: str) -> list[int]:
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
         return ids
