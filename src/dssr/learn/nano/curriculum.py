@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal
 
+from dssr.learn.nano.drill import COOKS, INDOORS
 from dssr.learn.nano.looks import AFTER, AGAIN, AIM, BACK, HOME
 from dssr.learn.nano.names import FAMILIAR
 
@@ -23,6 +24,8 @@ class Stage:
     """Most options shown."""
     plain: float = 0.0
     """Share of drills with one-word names."""
+    cooks: tuple[str, ...] = INDOORS
+    """Ways of cooking in drills."""
     roads: int = 0
     """Steps from room to room that are asked for beside the others, at most: without this they are rare."""
     walk: tuple[int, int] = (0, 40)
@@ -108,9 +111,16 @@ HOUSES = Stage(
 )
 """Things lie in other rooms: not the way home, but where every direction leads and what is to be fetched. It ends with
 heads that know both, but which direction is right is hardly better than guessed."""
-AIMING = replace(HOUSES, steps=551, untold=HOUSES.untold - {AIM})
+AIMING = replace(HOUSES, steps=400, untold=HOUSES.untold - {AIM})
 """So where the next deed is done is told as well."""
-LONG_WAYS = replace(AIMING, steps=450, walk=(0, 40))
+LONG_WAYS = replace(
+    AIMING,
+    steps=601,
+    shares={"drill": 0.12, "oracle": 0.18, "road": 0.06, "state": 0.12, "full": 0.52},
+    cooks=tuple(COOKS),
+    walk=(0, 40),
+)
+"""The BBQ is rare and was passed by: drills have it too."""
 COURSES: dict[Role, tuple[Course, ...]] = {
     "reader": (
         Course(SKILLS),

@@ -16,6 +16,7 @@ from dssr.learn.nano.names import FAMILIAR, WORDS, invented
 COOKS = {"fry": ("stove", "fried"), "roast": ("oven", "roasted"), "grill": ("BBQ", "grilled")}
 CUTS = {"slice": "sliced", "dice": "diced", "chop": "chopped"}
 VERBS = (*CUTS, *COOKS)
+INDOORS = ("fry", "roast")
 RECIPE = (
     'You open the copy of "Cooking: A Modern Approach (3rd Ed.)" and start reading:\n\nRecipe #1\n---------\n'
     "Gather all following ingredients and follow the directions to prepare this tasty meal.\n\n"
@@ -50,6 +51,8 @@ class Kitchen:
     """Names, latest first."""
     cooking: bool = True
     """False once the meal is prepared."""
+    cooks: tuple[str, ...] = INDOORS
+    """Verbs for which there is an appliance."""
 
     @property
     def wanted(self) -> list[Food]:
@@ -90,7 +93,7 @@ class Kitchen:
             if food.name not in self.carried:
                 commands.append(f"take {food.name} from {food.holder}")
                 continue
-            commands += [f"cook {food.name} with {place}" for place in ("stove", "oven")]
+            commands += [f"cook {food.name} with {place}" for place, _ in map(COOKS.__getitem__, self.cooks)]
             if "knife" in self.carried and not food.sliced:
                 commands += [f"{verb} {food.name} with knife" for verb in CUTS]
             if not food.raw or food.cooked:
@@ -195,17 +198,23 @@ def some_names(rng: random.Random, plain: bool) -> list[str]:
     return names
 
 
-def make_kitchen(rng: random.Random, plain: bool) -> Kitchen:
+def make_kitchen(rng: random.Random, plain: bool, cooks: tuple[str, ...] = INDOORS) -> Kitchen:
     names = some_names(rng, plain)
     foods = [Food(name, rng.choice(("fridge", "counter")), rng.random() < 0.4) for name in names]
     for food in rng.sample(foods, 3):
-        food.cook, food.cut = rng.choice(("fry", "roast")), rng.choice(tuple(CUTS))
-    return Kitchen(foods, rng.choice(("counter", "table")))
+        food.cook, food.cut = rng.choice(cooks), rng.choice(tuple(CUTS))
+    return Kitchen(foods, rng.choice(("counter", "table")), cooks=cooks)
 
 
-def drill(rng: random.Random, questions: int, plain: bool = False, slip: float = 0.1) -> list[Question]:
+def drill(
+    rng: random.Random,
+    questions: int,
+    plain: bool = False,
+    slip: float = 0.1,
+    cooks: tuple[str, ...] = INDOORS,
+) -> list[Question]:
     """Questions at random moments of one meal; a slip takes up some other food first."""
-    kitchen = make_kitchen(rng, plain)
+    kitchen = make_kitchen(rng, plain, cooks)
     recipe = seen = kitchen.recipe()
     asked: list[Question] = []
     while True:

@@ -92,7 +92,7 @@ class Maker:
         most, echo = stage.options, stage.echo
         if kind == "drill":
             goal = rng.choice(self.transcripts).goal
-            questions = drill(rng, rng.randint(3, 6), plain=rng.random() < stage.plain)
+            questions = drill(rng, rng.randint(3, 6), plain=rng.random() < stage.plain, cooks=stage.cooks)
             asked = [self.ask(goal, one, shown(one, most, rng)) for one in questions]
             if most < 52 and rng.random() < RELABELLED:
                 asked = [relabelled(one, self.scribe, rng) for one in asked]
