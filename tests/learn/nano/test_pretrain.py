@@ -65,6 +65,15 @@ def test_steps_from_room_to_room_are_asked_for_beside_the_others(recipe: Recipe)
     assert set(asked_at(walked, 2, 50, random.Random(0))) > set(travels)
 
 
+def test_what_is_sought_is_always_asked_for(recipe: Recipe) -> None:
+    """Catches rare deeds left to chance: with nothing else asked for, every one of them must be there, and no other."""
+    _, played = next(read(Path(recipe.transcripts[0])))
+    found = asked_at(played, 0, 0, random.Random(0), " with knife")
+    cuts = [index for index, step in enumerate(played.steps) if step.plan and step.plan[0].endswith(" with knife")]
+    assert found == cuts
+    assert len(cuts) > 1
+
+
 def test_looks_are_told_from_their_stage_on(archive: Archive, tmp_path: Path) -> None:
     """Catches looks that reach the steps before them: a rebuild would meet other rows than the first build did."""
     collect(archive, archive.games("train", rooms=6)[:1], tmp_path / "train.jsonl", [(1, 20), (STRAYED, 40)], 1)

@@ -26,6 +26,8 @@ class Stage:
     """Share of drills with one-word names."""
     cooks: tuple[str, ...] = INDOORS
     """Ways of cooking in drills."""
+    sought: str | None = None
+    """Decisions whose right command ends so are all asked for."""
     roads: int = 0
     """Steps from room to room that are asked for beside the others, at most: without this they are rare."""
     walk: tuple[int, int] = (0, 40)
@@ -115,12 +117,19 @@ AIMING = replace(HOUSES, steps=400, untold=HOUSES.untold - {AIM})
 """So where the next deed is done is told as well."""
 LONG_WAYS = replace(
     AIMING,
-    steps=601,
+    steps=246,
     shares={"drill": 0.12, "oracle": 0.18, "road": 0.06, "state": 0.12, "full": 0.52},
     cooks=tuple(COOKS),
     walk=(0, 40),
 )
 """The BBQ is rare and was passed by: drills have it too."""
+BARBECUE = replace(
+    LONG_WAYS,
+    steps=355,
+    shares={"drill": 0.08, "oracle": 0.28, "road": 0.04, "state": 0.12, "full": 0.48},
+    sought=" with BBQ",
+)
+"""Lines of `oracle-b` were still left for the way back as soon as the BBQ was reached."""
 COURSES: dict[Role, tuple[Course, ...]] = {
     "reader": (
         Course(SKILLS),
@@ -130,7 +139,7 @@ COURSES: dict[Role, tuple[Course, ...]] = {
         Course((EVERYTHING,), peak=0.6),
     ),
     "writer": (Course((WRITING,)), Course((MENDING,), peak=0.6)),
-    "house": (Course((HOUSES, AIMING, LONG_WAYS), peak=0.6),),
+    "house": (Course((HOUSES, AIMING, LONG_WAYS, BARBECUE), peak=0.6),),
 }
 STEPS: dict[Role, int] = {role: sum(course.steps for course in courses) for role, courses in COURSES.items()}
 DECAY = 0.6

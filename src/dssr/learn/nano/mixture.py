@@ -105,14 +105,16 @@ class Maker:
             return plan_tree(self.scribe, rng.choice(self.transcripts).goal, question)
         if kind == "full":
             transcript = self.walked(stage, rng)
-            questions = [full_question(transcript, index) for index in asked_at(transcript, 6, stage.roads, rng)]
+            questions = [
+                full_question(transcript, index) for index in asked_at(transcript, 6, stage.roads, rng, stage.sought)
+            ]
             asked = [self.ask(transcript.goal, one, shown(one, most, rng)) for one in questions]
             return tree_of(asked, echo, shared=True)
         if kind in ("oracle", "road"):
             if kind == "oracle":
                 transcript = fresh(rng.choice(self.transcripts), rng, familiar=stage.familiar)
                 budget = rng.choice(self.recipe.budgets)
-                places = asked_at(transcript, 4, stage.roads, rng)
+                places = asked_at(transcript, 4, stage.roads, rng, stage.sought)
             else:
                 transcript, budget = self.walked(stage, rng), AMPLE
                 places = asked_at(transcript, 0, 4, rng) or asked_at(transcript, 2, 0, rng)
@@ -128,7 +130,7 @@ class Maker:
             (index,) = rng.choices(range(len(transcript.steps)), novelty(written))
             trouble = stage.disturbance, stage.loops
             return writer_tree(self.scribe, transcript, written, index, REWRITES, rng, *trouble)
-        places = asked_at(transcript, 3, stage.roads, rng)
+        places = asked_at(transcript, 3, stage.roads, rng, stage.sought)
         questions = [state_question(transcript, index, written.states[index]) for index in places]
         return tree_of([self.ask(transcript.goal, one, shown(one, most, rng)) for one in questions], echo)
 
@@ -150,11 +152,12 @@ class Maker:
         return len(self.scribe.encode(text))
 
 
-def asked_at(transcript: Transcript, most: int, roads: int, rng: random.Random) -> list[int]:
-    """Some decisions, and beside them some steps from room to room."""
+def asked_at(transcript: Transcript, most: int, roads: int, rng: random.Random, sought: str | None = None) -> list[int]:
+    """Some decisions, and beside them some steps from room to room, and all whose right command ends as is sought."""
     places = decisions(transcript)
     travels = [index for index in places if is_travel(transcript.steps[index].plan[0])]
-    return sorted({*_some(places, most, rng), *_some(travels, roads, rng)})
+    rare = [index for index in places if sought and transcript.steps[index].plan[0].endswith(sought)]
+    return sorted({*_some(places, most, rng), *_some(travels, roads, rng), *rare})
 
 
 def _some(places: list[int], most: int, rng: random.Random) -> list[int]:
