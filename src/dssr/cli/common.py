@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 ConfigOption = Annotated[
-    str, typer.Option("--config", "-c", help="A shipped configuration (nano, scripted, smol, paper) or a TOML file.")
+    str,
+    typer.Option(
+        "--config", "-c", help="A shipped configuration (nano, nano-house, scripted, smol, paper) or a TOML file."
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print for programs.")]
 OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="Where to write; a new directory.")]

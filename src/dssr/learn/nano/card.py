@@ -25,6 +25,8 @@ CARD = """# nano, {role}
 ## Measured
 """
 WHAT: dict[Role, str] = {"reader": "A reader", "writer": "A writer", "house": "A reader for houses of 9 and 12 rooms"}
+CONFIG: dict[Role, str] = {"house": "nano-house"}
+"""Whose games a network is made from, where they are not those of `nano`."""
 NOTHING = "Nothing yet: `dssr nano card ROLE RUN…` fills this in from stored runs."
 
 
@@ -52,7 +54,8 @@ def refill(text: str, table: str) -> str:
 def card(network: Network, progress: Progress, role: Role, seed: int, shape: str | None, weights: bytes) -> str:
     """The card of fresh weights."""
     vocabulary, width = network.model.embed_tokens.weight.shape
-    options = (f" --seed {seed}" if seed else "") + (f" --shape {shape}" if shape else "")
+    given = {"--config": CONFIG.get(role), "--seed": seed, "--shape": shape}
+    options = "".join(f" {name} {value}" for name, value in given.items() if value)
     text = CARD.format(
         role=role,
         what=WHAT[role],
