@@ -32,13 +32,13 @@ NOTHING = "Nothing yet: `dssr nano card ROLE RUN…` fills this in from stored r
 
 def measured(runs: Iterable[Run]) -> str:
     """The cells of finished runs as a table."""
-    rows = ["| run | memory | B | F' | games | success |", "|---|---|---|---|---|---|"]
+    rows = ["| run | rooms | memory | B | F' | games | success |", "|---|---|---|---|---|---|---|"]
     for run in runs:
         if run.summary is None:
             raise RecordError(f"{run.path} is not finished, so it has nothing to show yet; finish it with --resume.")
         for cell in run.summary["cells"]:
             budget = cell["budget"] or "–"
-            name = f"{run.info.command} {run.info.digest[:8]}"
+            name = f"{run.info.command} {run.info.digest[:8]} | {', '.join(map(str, run.config.games.rooms))}"
             rows.append(
                 f"| {name} | {cell['memory']} | {budget} | {cell['filler']} | {cell['games']} | {cell['success']:.3f} |"
             )
