@@ -11,11 +11,12 @@ from dssr.agent.texts import load_prompts
 from dssr.errors import UsageError
 from dssr.learn.nano.build import MAKING
 from dssr.learn.nano.drill import drill
-from dssr.learn.nano.grow import KIN, cut, extended, grow
+from dssr.learn.nano.grow import KIN, extended, grow
 from dssr.learn.nano.mixture import scribe_of
 from dssr.learn.nano.network import Network
 from dssr.learn.nano.questions import ask, shown, tree_of
 from dssr.learn.nano.scribe import Scribe
+from dssr.learn.nano.tokenizer import cut
 from dssr.learn.nano.tree import lay_out
 from dssr.models.load import NANO
 
@@ -61,6 +62,7 @@ def test_a_grown_network_answers_as_the_smaller_one(longer: Tokenizer) -> None:
 
 
 def test_only_a_network_of_the_same_width_can_start_as_the_smaller_one(longer: Tokenizer) -> None:
+    """Catches a shape that ends in a stack trace, or in weights that were filled by half."""
     shape = MAKING["house"].shape._replace(inner=64)
     network = Network(shape, Scribe(longer, load_prompts()).tokens)
     with pytest.raises(UsageError, match="starts as reader"):

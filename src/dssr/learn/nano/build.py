@@ -17,7 +17,7 @@ from dssr.learn.nano.corpus import STRAYED, collect, read
 from dssr.learn.nano.curriculum import STEPS, Role
 from dssr.learn.nano.drill import drill
 from dssr.learn.nano.export import CONTEXT_LENGTH
-from dssr.learn.nano.grow import KIN, cut, extended
+from dssr.learn.nano.grow import KIN, extended
 from dssr.learn.nano.mixture import Recipe
 from dssr.learn.nano.names import ROOMS, WORDS
 from dssr.learn.nano.network import Network, Shape
@@ -31,7 +31,7 @@ from dssr.types import Tell, View
 
 TRANSCRIPTS = "train.jsonl"
 STRAYS = "strays.jsonl"
-"""Transcripts with strays, for the reader alone: it must also read the histories of badly played games."""
+"""Transcripts with strays, for readers alone: they must also read the histories of badly played games."""
 TOKENIZER = "tokenizer"
 FILE = tokenizer.FILES[0]
 WORKERS = 2
@@ -141,7 +141,7 @@ def check_tokenizer(folder: Path, new: bool, smaller: Path | None) -> None:
     if not _holds_one(folder):
         return
     held = Tokenizer.from_file(str(folder / TOKENIZER / FILE))
-    if smaller is not None and any(len(cut(held, text)) > 1 for text in KIN):
+    if smaller is not None and any(len(tokenizer.cut(held, text)) > 1 for text in KIN):
         raise UsageError(f"{folder} has a tokenizer without the words of houses; give another --folder.")
     if new and (folder / TOKENIZER / FILE).read_bytes() == (NANO / "writer" / FILE).read_bytes():
         raise UsageError(f"{folder} already uses the package's tokenizer; to train a new one, give another --folder.")
@@ -169,8 +169,8 @@ def build(
     tell: Tell,
     own_tokenizer: bool = False,
 ) -> tuple[Network, Progress]:
-    """Everything up to the trained network; goes on where an earlier call stopped. All networks share
-    transcripts and tokenizer."""
+    """Everything up to the trained network; goes on where an earlier call stopped. Networks made in one
+    folder share transcripts and tokenizer."""
     making = MAKING[role]
     check_tokenizer(folder, own_tokenizer, making.smaller)
     games = [game for rooms in making.rooms for game in archive.games("train", rooms)[: making.games]]

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal
 
-from dssr.learn.nano.drill import COOKS, INDOORS
+from dssr.learn.nano.drill import COOKS, IN_KITCHENS
 from dssr.learn.nano.looks import AFTER, AGAIN, AIM, BACK, HOME
 from dssr.learn.nano.names import FAMILIAR
 
@@ -24,7 +24,7 @@ class Stage:
     """Most options shown."""
     plain: float = 0.0
     """Share of drills with one-word names."""
-    cooks: tuple[str, ...] = INDOORS
+    cooks: tuple[str, ...] = IN_KITCHENS
     """Ways of cooking in drills."""
     sought: str | None = None
     """Decisions whose right command ends so are all asked for."""

@@ -16,7 +16,7 @@ from dssr.learn.nano.names import FAMILIAR, WORDS, invented
 COOKS = {"fry": ("stove", "fried"), "roast": ("oven", "roasted"), "grill": ("BBQ", "grilled")}
 CUTS = {"slice": "sliced", "dice": "diced", "chop": "chopped"}
 VERBS = (*CUTS, *COOKS)
-INDOORS = ("fry", "roast")
+IN_KITCHENS = ("fry", "roast")
 RECIPE = (
     'You open the copy of "Cooking: A Modern Approach (3rd Ed.)" and start reading:\n\nRecipe #1\n---------\n'
     "Gather all following ingredients and follow the directions to prepare this tasty meal.\n\n"
@@ -51,7 +51,7 @@ class Kitchen:
     """Names, latest first."""
     cooking: bool = True
     """False once the meal is prepared."""
-    cooks: tuple[str, ...] = INDOORS
+    cooks: tuple[str, ...] = IN_KITCHENS
     """Verbs for which there is an appliance."""
 
     @property
@@ -198,7 +198,7 @@ def some_names(rng: random.Random, plain: bool) -> list[str]:
     return names
 
 
-def make_kitchen(rng: random.Random, plain: bool, cooks: tuple[str, ...] = INDOORS) -> Kitchen:
+def make_kitchen(rng: random.Random, plain: bool, cooks: tuple[str, ...] = IN_KITCHENS) -> Kitchen:
     names = some_names(rng, plain)
     foods = [Food(name, rng.choice(("fridge", "counter")), rng.random() < 0.4) for name in names]
     for food in rng.sample(foods, 3):
@@ -211,7 +211,7 @@ def drill(
     questions: int,
     plain: bool = False,
     slip: float = 0.1,
-    cooks: tuple[str, ...] = INDOORS,
+    cooks: tuple[str, ...] = IN_KITCHENS,
 ) -> list[Question]:
     """Questions at random moments of one meal; a slip takes up some other food first."""
     kitchen = make_kitchen(rng, plain, cooks)

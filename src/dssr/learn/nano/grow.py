@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from dssr.errors import UsageError
 from dssr.learn.nano.network import Network
 from dssr.learn.nano.start import SHARP
+from dssr.learn.nano.tokenizer import cut
 
 NORM = "self_attn.q_norm.weight"
 BEFORE = 4
@@ -43,13 +44,6 @@ def extended(tokenizer: Tokenizer, wholes: Sequence[str] = tuple(KIN)) -> Tokeni
             vocabulary.setdefault(pieces[0], len(vocabulary))
         tokenizer = Tokenizer.from_str(json.dumps(plain))
     return tokenizer
-
-
-def cut(tokenizer: Tokenizer, text: str) -> list[int]:
-    """The tokens of a text inside a longer one: a line break belongs to what is before it if something follows."""
-    if not text.endswith("\n"):
-        return list(tokenizer.encode(text, add_special_tokens=False).ids)
-    return list(tokenizer.encode(f"{text}-", add_special_tokens=False).ids)[:-1]
 
 
 @torch.no_grad()

@@ -14,6 +14,7 @@ from dssr.learn.nano.drill import COOKS, CUTS
 from dssr.learn.nano.looks import Name, Words
 from dssr.learn.nano.names import ROOMS
 from dssr.learn.nano.start import Tokens
+from dssr.learn.nano.tokenizer import cut
 from dssr.models.base import Message
 from dssr.types import LABELS
 
@@ -83,7 +84,7 @@ class Scribe:
     @cached_property
     def parts(self) -> tuple[int, ...]:
         """What opens a part of a prompt; the previous state's header comes first."""
-        headers = [self.encode(f"{label}\n-")[:-1] for label in (WRITER_FIELDS[1], WRITER_FIELDS[3])]
+        headers = [cut(self.tokenizer, f"{label}\n") for label in (WRITER_FIELDS[1], WRITER_FIELDS[3])]
         roles = [self.special(f"<|{role}|>") for role in ("system", "user", "assistant")]
         return (*(ids[-1] for ids in headers), *roles)
 
@@ -98,7 +99,7 @@ class Scribe:
 
     def room(self, name: str) -> tuple[int, ...]:
         """A room's heading and its name inside a sentence, as far as they are tokens."""
-        heading, word = self.encode(f"-= {name.title()} =-\n-")[:-1], self.encode(f" {name}")
+        heading, word = cut(self.tokenizer, f"-= {name.title()} =-\n"), self.encode(f" {name}")
         return tuple(ids[0] for ids in (heading, word) if name and len(ids) == 1)
 
     def encode(self, text: str) -> list[int]:

@@ -133,6 +133,13 @@ def train(
     return tokenizer
 
 
+def cut(tokenizer: Tokenizer, text: str) -> list[int]:
+    """The tokens of a text inside a longer one: a line break belongs to what is before it if something follows."""
+    if not text.endswith("\n"):
+        return list(tokenizer.encode(text, add_special_tokens=False).ids)
+    return list(tokenizer.encode(f"{text}-", add_special_tokens=False).ids)[:-1]
+
+
 FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 """What `save` writes."""
 
