@@ -69,6 +69,7 @@ def test_a_new_tokenizer_does_not_silently_stay_the_old_one(study: Path, tmp_pat
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.parametrize("role", ["house", "house-writer"])
 @pytest.mark.parametrize(
     ("more", "said"),
     [
@@ -77,10 +78,12 @@ def test_a_new_tokenizer_does_not_silently_stay_the_old_one(study: Path, tmp_pat
         (("--folder", "held"), "without the words of houses"),
     ],
 )
-def test_a_reader_for_houses_says_what_it_needs(study: Path, tmp_path: Path, more: tuple[str, ...], said: str) -> None:
+def test_a_network_for_houses_says_what_it_needs(
+    study: Path, tmp_path: Path, more: tuple[str, ...], said: str, role: str
+) -> None:
     """Catches a build that fails hours later, or learns houses from games that have none."""
     shutil.copytree(NANO / "reader", tmp_path / "held" / "tokenizer")
-    done = dssr("nano", "build", "house", "-c", str(study), "--model", "model", *more, cwd=tmp_path)
+    done = dssr("nano", "build", role, "-c", str(study), "--model", "model", *more, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert said in " ".join(done.stderr.split())
     assert not (tmp_path / "model").exists()

@@ -2,9 +2,12 @@
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from zlib import compress
 
 import pytest
 
@@ -12,6 +15,7 @@ from dssr.agent.episode import Desk, Played, play
 from dssr.agent.reader import Reader, most_likely
 from dssr.agent.texts import load_prompts
 from dssr.agent.worlds import Worlds
+from dssr.cli.common import load_config
 from dssr.config import ModelConfig
 from dssr.errors import ModelError
 from dssr.games.archive import Archive
@@ -24,6 +28,7 @@ from dssr.types import LABELS, Cell, Job
 GOAL = "You are hungry! Let's cook a delicious meal."
 
 
+@contextmanager
 def load(role: str) -> Iterator[Model]:
     model = load_model(ModelConfig(backend="hf", path=f"nano/{role}", dtype="float32", device="cpu", threads=1))
     yield model
@@ -33,28 +38,43 @@ def load(role: str) -> Iterator[Model]:
 @pytest.fixture(scope="module")
 def nano() -> Iterator[Model]:
     """The reader."""
-    yield from load("reader")
-
-
-@pytest.fixture(scope="module")
-def scribe() -> Iterator[Model]:
-    """The writer."""
-    yield from load("writer")
+    with load("reader") as model:
+        yield model
 
 
 @pytest.fixture(scope="module", params=["reader", "R2", "house"])
 def any_reader(request: pytest.FixtureRequest) -> Iterator[Model]:
-    yield from load(request.param)
+    with load(request.param) as model:
+        yield model
+
+
+STUDIES = {"nano": ("writer", "reader", "R2"), "nano-house": ("house-writer", "house")}
+"""Networks by the configuration that they are for."""
+MOST = 25_000_000
+"""Bytes."""
 
 
 def test_it_is_small_and_described() -> None:
     """Catches weights that outgrow the package, and a card without measurements."""
-    assert sum(file.stat().st_size for file in Path(NANO).rglob("*") if file.is_file()) < 25 * 2**20
-    for role in ("writer", "reader", "R2", "house"):
-        card = (NANO / role / "README.md").read_text(encoding="utf-8")
-        weights = (NANO / role / "model.safetensors").read_bytes()
-        assert sha256(weights).hexdigest() in card
-        assert "| success |" in card
+    packed = sum(len(compress(file.read_bytes())) for file in Path(NANO).rglob("*") if file.is_file())
+    assert packed < MOST  # as in a wheel
+    assert {folder.name for folder in NANO.glob("*/")} == {role for roles in STUDIES.values() for role in roles}
+    for roles in STUDIES.values():
+        assert sum((NANO / role / "model.safetensors").stat().st_size for role in roles) < MOST
+        for role in roles:
+            card = (NANO / role / "README.md").read_text(encoding="utf-8")
+            weights = (NANO / role / "model.safetensors").read_bytes()
+            assert sha256(weights).hexdigest() in card
+            assert "| success |" in card
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_a_shipped_configuration_uses_its_own_networks(study: str) -> None:
+    """Catches a study whose reader or writer was made for other games."""
+    config = load_config(study)
+    assert config.reader_model is not None
+    used = {config.writer_model.path, config.reader_model.path}
+    assert used <= {f"nano/{role}" for role in STUDIES[study]}
 
 
 @pytest.mark.parametrize(("path", "said"), [("nano", "say nano/writer or nano/reader"), ("nano/R9", "nano/reader")])
@@ -113,27 +133,40 @@ def test_it_wins_games_from_the_full_history(any_reader: Model, archive: Archive
 def test_one_reader_finds_its_way_in_houses(archive: Archive) -> None:
     """Catches weights that lost the map: things lie rooms away, and a reader of small games wins one in ten. The larger
     game has a food in the supermarket, which it finds only where the way is named."""
-    for model in load("house"):
+    with load("house") as model:
         assert outcomes_of(model, archive, ("valid-9-000",)) == ["won"]
         assert outcomes_of(model, archive, ("valid-12-000",), Cell("oracle-b", 128, 0, "post")) == ["won"]
 
 
-def test_its_states_neither_loop_nor_lose_the_recipe_at_once(nano: Model, scribe: Model, archive: Archive) -> None:
-    """Catches a writer that repeats sentences until the budget ends, or that does not note what the cookbook says."""
+def goes_round(state: str) -> bool:
+    """Whether it says a sentence, or an item of a list, three times."""
+    sentences = state.rstrip(".").split(". ")
+    lists = [sentence.split(": ")[-1].split(", ") for sentence in sentences]
+    return any(Counter(said).most_common(1)[0][1] > 2 for said in (sentences, *lists))
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "games", "budget"),
+    [("writer", "reader", ("valid-6-000", "valid-6-001"), 96), ("house-writer", "house", ("valid-9-000",), 128)],
+)
+def test_its_states_neither_loop_nor_lose_the_recipe_at_once(
+    writer: str, reader: str, games: tuple[str, ...], budget: int, archive: Archive
+) -> None:
+    """Catches a writer that goes round until the budget ends, or that does not note what the cookbook says."""
     worlds = Worlds(archive)
-    desk = Desk(worlds, scribe, Reader(nano), load_prompts(), max_actions=2)
-    jobs = [Job(f"valid-6-00{n}", Cell("guide", 96, 20, "post"), 0, 0.0, 0.0, "reference") for n in (0, 1)]
+    jobs = [Job(game, Cell("guide", budget, 20, "post"), 0, 0.0, 0.0, "reference") for game in games]
+    with load(writer) as scribe, load(reader) as nano:
+        desk = Desk(worlds, scribe, Reader(nano), load_prompts(), max_actions=2)
 
-    async def episodes() -> list[Played]:
-        return await asyncio.gather(*(play(job, desk) for job in jobs))
+        async def episodes() -> list[Played]:
+            return await asyncio.gather(*(play(job, desk) for job in jobs))
 
-    try:
-        found = asyncio.run(episodes())
-    finally:
-        worlds.close()
+        try:
+            found = asyncio.run(episodes())
+        finally:
+            worlds.close()
     states = [step.write.state for played in found for step in played.steps if step.write.state]
-    looped = [state for state in states if len(set(state.split(". "))) < len(state.split(". "))]
-    assert len(looped) <= 0.05 * len(states)
+    assert sum(map(goes_round, states)) <= 0.2 * len(states)
     for played in found:
         noted = parse(played.steps[played.episode.reveal].write.state)
         assert sum(claim.kind == "do" for claim in noted) >= 4

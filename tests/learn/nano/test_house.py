@@ -7,7 +7,7 @@ from dssr.agent.texts import load_prompts
 from dssr.learn.nano.corpus import Seen
 from dssr.learn.nano.drill import Question
 from dssr.learn.nano.grow import extended
-from dssr.learn.nano.looks import AIM, ENTRY, GOAL, HAVE, HERE, PLACE, ROOM, THERE
+from dssr.learn.nano.looks import AIM, ENTRY, GOAL, HAVE, HERE, PLACE, ROOM, THERE, UNDO
 from dssr.learn.nano.questions import ask, room_of
 from dssr.learn.nano.scribe import Scribe
 from dssr.models.load import NANO
@@ -70,6 +70,23 @@ def test_a_written_map_is_read_both_ways(scribe: Scribe) -> None:
     assert all(text.endswith("are in the backyard") for _, targets in looks[HERE] for text in targets)
 
 
+@pytest.mark.parametrize(
+    ("context", "found"),
+    [
+        (HISTORY, {"east": "-= Backyard =-\n", "south": "> go north\n-= Backyard =-\n"}),
+        ("You are in the backyard. From the kitchen: west to the backyard.", {"east": " west to the backyard"}),
+    ],
+)
+def test_the_way_back_is_where_one_came_in(scribe: Scribe, context: str, found: dict[str, str]) -> None:
+    """Catches a way taken for its opposite, and ways that lead into another room than this."""
+    looks = told(scribe, "-= Backyard =-\nA BBQ.", ("go south", "take red potato"), context)
+    assert len(looks[UNDO]) == 3
+    for source, targets in looks[UNDO]:
+        expected = found.get(source.split("go ")[-1].strip(), source)
+        assert all(text.endswith(expected) for text in targets)
+        assert not any(text.endswith("> go north\n-= Backyard =-\n") for text in targets if "east" in source[-5:])
+
+
 def test_the_next_deed_says_what_is_to_be_fetched(scribe: Scribe) -> None:
     """Catches goals that are not those of the plan, and a food that is looked for where it was never seen."""
     seen = "-= Backyard =-\nA BBQ.\n\nYou are carrying nothing."
@@ -109,4 +126,4 @@ def test_nothing_of_it_is_told_elsewhere(scribe: Scribe) -> None:
     """Catches house looks in the rows of other networks: a rebuild of these would meet other data."""
     question = Question(HISTORY, "You are carrying nothing.", COMMANDS, ("go south", "take red potato"))
     kinds = {look.kind for look in ask(scribe, "You are hungry!", question, COMMANDS).looks}
-    assert not kinds & {ROOM, THERE, GOAL, HAVE, PLACE, AIM}
+    assert not kinds & {ROOM, THERE, UNDO, GOAL, HAVE, PLACE, AIM}

@@ -59,19 +59,17 @@ class Making(NamedTuple):
     """Folder of the network that it starts as."""
 
 
+HOUSE = Making(
+    rooms=(9, 12),
+    games=80,
+    walked=((0, 0), (1, 0), (1, 10), (2, 20), (2, 40)),
+    budgets=(48, 64, 96, 128, 160),
+)
 MAKING: dict[Role, Making] = {
     "reader": Making(strayed=(0, 10, 20, 40)),
     "writer": Making(),
-    "house": Making(
-        shape=SHAPE._replace(depth=9),
-        rooms=(9, 12),
-        games=80,
-        walked=((0, 0), (1, 0), (1, 10), (2, 20), (2, 40)),
-        strayed=(0, 20),
-        budgets=(48, 64, 96, 128, 160),
-        tokens=800,
-        smaller=NANO / "reader",
-    ),
+    "house": HOUSE._replace(shape=SHAPE._replace(depth=9), strayed=(0, 20), tokens=800, smaller=NANO / "reader"),
+    "house-writer": HOUSE._replace(smaller=NANO / "writer"),
 }
 
 

@@ -24,8 +24,13 @@ CARD = """# nano, {role}
 
 ## Measured
 """
-WHAT: dict[Role, str] = {"reader": "A reader", "writer": "A writer", "house": "A reader for houses of 9 and 12 rooms"}
-CONFIG: dict[Role, str] = {"house": "nano-house"}
+WHAT: dict[Role, str] = {
+    "reader": "A reader",
+    "writer": "A writer",
+    "house": "A reader for houses of 9 and 12 rooms",
+    "house-writer": "A writer for houses of 9 and 12 rooms",
+}
+CONFIG: dict[Role, str] = {"house": "nano-house", "house-writer": "nano-house"}
 """Whose games a network is made from, where they are not those of `nano`."""
 NOTHING = "Nothing yet: `dssr nano card ROLE RUN…` fills this in from stored runs."
 

@@ -5,12 +5,12 @@ from itertools import accumulate
 from typing import Literal
 
 from dssr.learn.nano.drill import COOKS, IN_KITCHENS
-from dssr.learn.nano.looks import AFTER, AGAIN, AIM, BACK, HOME
+from dssr.learn.nano.looks import AFTER, AGAIN, AIM, BACK, HOME, UNDO
 from dssr.learn.nano.names import FAMILIAR
 
-Role = Literal["reader", "writer", "house"]
+Role = Literal["reader", "writer", "house", "house-writer"]
 """Each role has a network of its own: learned together, reading kept writing from being learned (LOG.md). `house` is a
-reader for games whose foods lie in several rooms; it starts as the reader."""
+reader for games whose foods lie in several rooms and starts as the reader, `house-writer` starts as the writer."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class Stage:
     """Ways of cooking in drills."""
     sought: str | None = None
     """Decisions whose right command ends so are all asked for."""
+    bound: str | None = None
+    """Steps towards this room are all asked for, too."""
     roads: int = 0
     """Steps from room to room that are asked for beside the others, at most: without this they are rare."""
     walk: tuple[int, int] = (0, 40)
@@ -109,7 +111,7 @@ HOUSES = Stage(
     walk=(0, 20),
     familiar=0.4,
     echo=0.05,
-    untold=frozenset((AFTER, AGAIN, HOME, BACK, AIM)),
+    untold=frozenset((AFTER, AGAIN, HOME, BACK, AIM, UNDO)),
 )
 """Things lie in other rooms: not the way home, but where every direction leads and what is to be fetched. It ends with
 heads that know both, but which direction is right is hardly better than guessed."""
@@ -130,6 +132,16 @@ BARBECUE = replace(
     sought=" with BBQ",
 )
 """Lines of `oracle-b` were still left for the way back as soon as the BBQ was reached."""
+NOTES = replace(
+    BARBECUE,
+    steps=500,
+    shares={"drill": 0.04, "oracle": 0.14, "state": 0.5, "full": 0.32},
+    bound="supermarket",
+    untold=BARBECUE.untold - {UNDO},
+)
+"""Written states, which name a way from one of its ends only, and the room that was never looked in."""
+HOUSEKEEPING = replace(MENDING, steps=1500)
+"""More rooms and longer lists, in which places are lost more easily."""
 COURSES: dict[Role, tuple[Course, ...]] = {
     "reader": (
         Course(SKILLS),
@@ -139,7 +151,8 @@ COURSES: dict[Role, tuple[Course, ...]] = {
         Course((EVERYTHING,), peak=0.6),
     ),
     "writer": (Course((WRITING,)), Course((MENDING,), peak=0.6)),
-    "house": (Course((HOUSES, AIMING, LONG_WAYS, BARBECUE), peak=0.6),),
+    "house": (Course((HOUSES, AIMING, LONG_WAYS, BARBECUE), peak=0.6), Course((NOTES,), peak=0.5)),
+    "house-writer": (Course((HOUSEKEEPING,), peak=0.6),),
 }
 STEPS: dict[Role, int] = {role: sum(course.steps for course in courses) for role, courses in COURSES.items()}
 DECAY = 0.6

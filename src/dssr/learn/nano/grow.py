@@ -1,5 +1,5 @@
-"""A reader for houses starts as the shipped reader: layers that do nothing yet are put between its own, and the
-vocabulary gets the words that only houses have. What it could read before, it reads as before."""
+"""A network for houses starts as a shipped one: layers that do nothing yet are put between its own, and the vocabulary
+gets the words that only houses have. What it could read before, it reads as before."""
 
 import json
 from collections.abc import Sequence

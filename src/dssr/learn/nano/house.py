@@ -4,6 +4,8 @@ ROOM    from a heading to the heading before it; from a food in a room's descrip
         state from a room that a way leads to, as in `From the kitchen: east to the pantry`, to the one it begins in
 THERE   from the end of a line such as `go east` to the headings that were reached by it from the present room; with a
         written state to the room that this way, or the way back, leads to
+UNDO    from there to where the present room was entered by the opposite move, or is what the opposite way leads to:
+        the room before it, which that place looks at, is where the line leads; to itself where there is none
 PLACE   from a food in the recipe to where it was seen before
 GOAL    from the end of such a line to what the recipe says of the food that the next deed is about
 HAVE    from there to where the current observation mentions that food; to itself where it does not
@@ -25,6 +27,7 @@ from dssr.learn.nano.looks import (
     PLACE,
     ROOM,
     THERE,
+    UNDO,
     Look,
     Name,
     Words,
@@ -64,6 +67,7 @@ def map_looks(ids: Sequence[int], going: Mapping[int, str], first: int, words: W
     """Looks on the map that a history shows by headings and moves, or a written state by its sentences."""
     heading = move = start = here = -1
     reached: dict[tuple[int, str], list[int]] = {}
+    entered: dict[tuple[int, str], list[int]] = {}
     for place in range(1, first):
         token = ids[place]
         if token in words.steps:
@@ -73,6 +77,7 @@ def map_looks(ids: Sequence[int], going: Mapping[int, str], first: int, words: W
                 yield Look(ENTRY, place, (move,))
                 yield Look(ROOM, place, (heading,))
                 reached.setdefault((ids[heading], words.steps[ids[move]]), []).append(place)
+                entered.setdefault((token, words.steps[ids[move]]), []).append(place)
             heading = place
         elif token not in words.rooms:
             continue
@@ -85,12 +90,14 @@ def map_looks(ids: Sequence[int], going: Mapping[int, str], first: int, words: W
             yield Look(ROOM, place, (start,))
             reached.setdefault((ids[start], direction), []).append(place)
             reached.setdefault((token, OPPOSITE[direction]), []).append(place)
+            entered.setdefault((token, direction), []).append(place)
     present = heading if here < 0 else here
     for end, direction in going.items() if present >= 0 else ():
         yield Look(HERE, end, (present,))
         there = reached.get((ids[present], direction))
         if there:
             yield Look(THERE, end, tuple(there))
+        yield Look(UNDO, end, tuple(entered.get((ids[present], OPPOSITE[direction]), (end,))))
 
 
 def place_looks(ids: Sequence[int], goal: Name, asked: Sequence[int], first: int, words: Words) -> Iterator[Look]:

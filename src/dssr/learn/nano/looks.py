@@ -30,7 +30,7 @@ from dssr.games.compass import OPPOSITE
 
 FETCH, LINE, MATCH, WAY, HELD, WORD, COPY = "fetch", "line", "match", "way", "held", "word", "copy"
 ENTRY, AFTER, AGAIN, HERE, HOME, BACK = "entry", "after", "again", "here", "home", "back"
-ROOM, THERE, GOAL, HAVE, PLACE, AIM = "room", "there", "goal", "have", "place", "aim"
+ROOM, THERE, GOAL, HAVE, PLACE, AIM, UNDO = "room", "there", "goal", "have", "place", "aim", "undo"
 HEADS: dict[str, tuple[tuple[int, int], ...]] = {
     WORD: ((1, 2),),
     LINE: ((1, 3),),
@@ -48,6 +48,7 @@ HEADS: dict[str, tuple[tuple[int, int], ...]] = {
     ROOM: ((2, 4),),
     PLACE: ((3, 0),),
     THERE: ((4, 0),),
+    UNDO: ((4, 1),),
     GOAL: ((5, 1),),
     HAVE: ((5, 2),),
     AIM: ((6, 0),),

@@ -21,6 +21,7 @@ from dssr.learn.nano.questions import (
     oracle_question,
     plan_tree,
     relabelled,
+    room_of,
     shown,
     state_question,
     tree_of,
@@ -105,16 +106,14 @@ class Maker:
             return plan_tree(self.scribe, rng.choice(self.transcripts).goal, question)
         if kind == "full":
             transcript = self.walked(stage, rng)
-            questions = [
-                full_question(transcript, index) for index in asked_at(transcript, 6, stage.roads, rng, stage.sought)
-            ]
+            questions = [full_question(transcript, index) for index in places_of(transcript, 6, stage, rng)]
             asked = [self.ask(transcript.goal, one, shown(one, most, rng)) for one in questions]
             return tree_of(asked, echo, shared=True)
         if kind in ("oracle", "road"):
             if kind == "oracle":
                 transcript = fresh(rng.choice(self.transcripts), rng, familiar=stage.familiar)
                 budget = rng.choice(self.recipe.budgets)
-                places = asked_at(transcript, 4, stage.roads, rng, stage.sought)
+                places = places_of(transcript, 4, stage, rng)
             else:
                 transcript, budget = self.walked(stage, rng), AMPLE
                 places = asked_at(transcript, 0, 4, rng) or asked_at(transcript, 2, 0, rng)
@@ -130,7 +129,7 @@ class Maker:
             (index,) = rng.choices(range(len(transcript.steps)), novelty(written))
             trouble = stage.disturbance, stage.loops
             return writer_tree(self.scribe, transcript, written, index, REWRITES, rng, *trouble)
-        places = asked_at(transcript, 3, stage.roads, rng, stage.sought)
+        places = places_of(transcript, 3, stage, rng)
         questions = [state_question(transcript, index, written.states[index]) for index in places]
         return tree_of([self.ask(transcript.goal, one, shown(one, most, rng)) for one in questions], echo)
 
@@ -152,12 +151,26 @@ class Maker:
         return len(self.scribe.encode(text))
 
 
-def asked_at(transcript: Transcript, most: int, roads: int, rng: random.Random, sought: str | None = None) -> list[int]:
-    """Some decisions, and beside them some steps from room to room, and all whose right command ends as is sought."""
+def places_of(transcript: Transcript, most: int, stage: Stage, rng: random.Random) -> list[int]:
+    """Where a stage asks: some decisions, and what it wants beside them."""
+    return asked_at(transcript, most, stage.roads, rng, stage.sought, stage.bound)
+
+
+def asked_at(
+    transcript: Transcript,
+    most: int,
+    roads: int,
+    rng: random.Random,
+    sought: str | None = None,
+    bound: str | None = None,
+) -> list[int]:
+    """Some decisions, and beside them some steps from room to room, all whose right command ends as is sought, and all
+    steps bound for a room."""
     places = decisions(transcript)
     travels = [index for index in places if is_travel(transcript.steps[index].plan[0])]
     rare = [index for index in places if sought and transcript.steps[index].plan[0].endswith(sought)]
-    return sorted({*_some(places, most, rng), *_some(travels, roads, rng), *rare})
+    far = [index for index in travels if bound and room_of(transcript.steps[index]) == bound]
+    return sorted({*_some(places, most, rng), *_some(travels, roads, rng), *rare, *far})
 
 
 def _some(places: list[int], most: int, rng: random.Random) -> list[int]:
