@@ -15,8 +15,8 @@ from dssr.agent.episode import Desk, Played, play
 from dssr.agent.reader import Reader, most_likely
 from dssr.agent.texts import load_prompts
 from dssr.agent.worlds import Worlds
-from dssr.cli.common import load_config
 from dssr.config import ModelConfig
+from dssr.configs import load as load_config
 from dssr.errors import ModelError
 from dssr.games.archive import Archive
 from dssr.learn.nano.drill import drill
@@ -138,6 +138,40 @@ def test_one_reader_finds_its_way_in_houses(archive: Archive) -> None:
         assert outcomes_of(model, archive, ("valid-12-000",), Cell("oracle-b", 128, 0, "post")) == ["won"]
 
 
+def guided(writer: str, reader: str, games: tuple[str, ...], budget: int, archive: Archive) -> list[Played]:
+    """Games in which the reference acts, the writer writes by `guide`, and two actions follow the walk."""
+    worlds = Worlds(archive)
+    jobs = [Job(game, Cell("guide", budget, 20, "post"), 0, 0.0, 0.0, "reference") for game in games]
+    with load(writer) as scribe, load(reader) as picker:
+        desk = Desk(worlds, scribe, Reader(picker), load_prompts(), max_actions=2)
+
+        async def episodes() -> list[Played]:
+            return await asyncio.gather(*(play(job, desk) for job in jobs))
+
+        try:
+            return asyncio.run(episodes())
+        finally:
+            worlds.close()
+
+
+def states_of(found: list[Played]) -> list[str]:
+    return [step.write.state for played in found for step in played.steps if step.write.state]
+
+
+def directives_noted(played: Played) -> int:
+    """How much of the recipe stands in the state after it was read."""
+    return sum(claim.kind == "do" for claim in parse(played.steps[played.episode.reveal].write.state))
+
+
+def test_its_states_neither_loop_nor_lose_the_recipe_at_once(archive: Archive) -> None:
+    """Catches a writer that repeats sentences until the budget ends, or that does not note what the cookbook says."""
+    found = guided("writer", "reader", ("valid-6-000", "valid-6-001"), 96, archive)
+    states = states_of(found)
+    looped = [state for state in states if len(set(state.split(". "))) < len(state.split(". "))]
+    assert len(looped) <= 0.05 * len(states)
+    assert all(directives_noted(played) >= 4 for played in found)
+
+
 def goes_round(state: str) -> bool:
     """Whether it says a sentence, or an item of a list, three times."""
     sentences = state.rstrip(".").split(". ")
@@ -145,28 +179,10 @@ def goes_round(state: str) -> bool:
     return any(Counter(said).most_common(1)[0][1] > 2 for said in (sentences, *lists))
 
 
-@pytest.mark.parametrize(
-    ("writer", "reader", "games", "budget"),
-    [("writer", "reader", ("valid-6-000", "valid-6-001"), 96), ("house-writer", "house", ("valid-9-000",), 128)],
-)
-def test_its_states_neither_loop_nor_lose_the_recipe_at_once(
-    writer: str, reader: str, games: tuple[str, ...], budget: int, archive: Archive
-) -> None:
-    """Catches a writer that goes round until the budget ends, or that does not note what the cookbook says."""
-    worlds = Worlds(archive)
-    jobs = [Job(game, Cell("guide", budget, 20, "post"), 0, 0.0, 0.0, "reference") for game in games]
-    with load(writer) as scribe, load(reader) as nano:
-        desk = Desk(worlds, scribe, Reader(nano), load_prompts(), max_actions=2)
-
-        async def episodes() -> list[Played]:
-            return await asyncio.gather(*(play(job, desk) for job in jobs))
-
-        try:
-            found = asyncio.run(episodes())
-        finally:
-            worlds.close()
-    states = [step.write.state for played in found for step in played.steps if step.write.state]
-    assert sum(map(goes_round, states)) <= 0.2 * len(states)
-    for played in found:
-        noted = parse(played.steps[played.episode.reveal].write.state)
-        assert sum(claim.kind == "do" for claim in noted) >= 4
+def test_states_of_houses_do_not_go_round(archive: Archive) -> None:
+    """Catches a writer made for six rooms, which goes round in the longer lists of larger houses in most states, and
+    one that does not know how to grill. Saying a sentence twice is a known slip of this writer (its card)."""
+    found = guided("house-writer", "house", ("valid-9-000",), 128, archive)
+    states = states_of(found)
+    assert sum(map(goes_round, states)) <= 0.05 * len(states)
+    assert all(directives_noted(played) >= 4 for played in found)

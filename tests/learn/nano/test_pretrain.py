@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from dssr.games.archive import Archive
 from dssr.learn.nano.corpus import STRAYED, collect, read
 from dssr.learn.nano.curriculum import COURSES, STEPS, Role, rate_factor, stage_at
-from dssr.learn.nano.looks import BACK, HOME
+from dssr.learn.nano.looks import AIM, BACK, HOME, UNDO
 from dssr.learn.nano.mixture import BLOCK, Maker, Recipe, asked_at
 from dssr.learn.nano.network import Shape
 from dssr.learn.nano.parts import PARTS, gradients
@@ -83,17 +83,29 @@ def test_steps_bound_for_a_room_are_all_asked_for(recipe: Recipe) -> None:
     assert asked_at(walked, 0, 0, random.Random(0), bound="garden") == []
 
 
-def test_looks_are_told_from_their_stage_on(archive: Archive, tmp_path: Path) -> None:
-    """Catches looks that reach the steps before them: a rebuild would meet other rows than the first build did."""
+@pytest.mark.parametrize(
+    ("role", "first", "second", "looks"),
+    [
+        ("reader", 5, 6, {HOME: True, BACK: False}),
+        ("house", 0, 1, {AIM: False}),
+        ("house", 3, 4, {AIM: True, UNDO: False}),
+    ],
+)
+def test_looks_are_told_from_their_stage_on(
+    archive: Archive, tmp_path: Path, role: Role, first: int, second: int, looks: dict[str, bool]
+) -> None:
+    """Catches looks that reach the steps before them: a rebuild would meet other rows than the first build did. `looks`
+    has those of the second stage, and whether the first told them, too."""
     collect(archive, archive.games("train", rooms=6)[:1], tmp_path / "train.jsonl", [(1, 20), (STRAYED, 40)], 1)
-    maker = Maker(Recipe((str(tmp_path / "train.jsonl"),), str(NANO / "reader"), seed=0, role="reader"))
-    starts = list(accumulate(course.steps for course in COURSES["reader"]))
-    told = [
-        {kind for step in range(start, start + 6) for kind, _ in maker.row(step, 0).looks}
-        for start in (starts[1], starts[2])
-    ]
-    assert [HOME in kinds for kinds in told] == [True, True]
-    assert [BACK in kinds for kinds in told] == [False, True]
+    maker = Maker(Recipe((str(tmp_path / "train.jsonl"),), str(NANO / role), seed=0, role=role))
+    stages = [stage for course in COURSES[role] for stage in course.stages]
+    starts = [0, *accumulate(stage.steps for stage in stages)]
+    before, after = (
+        {kind for step in range(starts[stage], starts[stage] + 6) for kind, _ in maker.row(step, 0).looks}
+        for stage in (first, second)
+    )
+    assert {kind: kind in before for kind in looks} == looks
+    assert looks.keys() <= after
 
 
 def test_a_process_that_died_is_noticed(recipe: Recipe, tmp_path: Path) -> None:
