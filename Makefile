@@ -32,7 +32,7 @@ bench: .setup-dev
 .setup-base: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) torch
-	$(PIP) --editable .
+	$(PIP) --editable . --editable nano
 	touch $@
 
 .setup-dev: .setup-base

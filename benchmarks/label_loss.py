@@ -71,7 +71,7 @@ def _model(vocabulary: int) -> Any:
 
 def _prompts() -> list[Any]:
     """The last points of one history, each followed by a question of its own."""
-    from dssr.learn.reader.loss import Prompt
+    from dssr.train.reader.loss import Prompt
 
     draw = random.Random(0)
     history = [draw.randrange(SMALL) for _ in range(HISTORY)]
@@ -82,11 +82,11 @@ def _prompts() -> list[Any]:
 
 
 def _ours(model: Any, prompts: list[Any]) -> Callable[[], Any]:
-    from dssr.learn.reader.loss import ATTENTION, Grove, label_losses
+    from dssr.train.reader.loss import ATTENTION, PromptTree, label_losses
 
     def loss() -> Any:
         model.set_attn_implementation(ATTENTION)
-        grove = Grove()
+        grove = PromptTree()
         grove.plant(prompts)
         return label_losses(model, grove).sum()
 
@@ -98,11 +98,11 @@ def _everywhere(model: Any, prompts: list[Any]) -> Callable[[], Any]:
     import torch
     from torch.nn import functional
 
-    from dssr.learn.reader.loss import ATTENTION, Grove
+    from dssr.train.reader.loss import ATTENTION, PromptTree
 
     def loss() -> Any:
         model.set_attn_implementation(ATTENTION)
-        grove = Grove()
+        grove = PromptTree()
         grove.plant(prompts)
         labels = torch.full((len(grove.ids),), -100)
         labels[grove.ends] = torch.tensor(grove.labels)

@@ -12,11 +12,11 @@ from tests.tiny import make_tiny
 
 from benchmarks.common import Ratio, faster, rate, seconds
 from dssr.config import ModelConfig
-from dssr.models import stems
 from dssr.models.base import Choose, Generate, Message
-from dssr.models.cached import CachedModel
-from dssr.models.hf import HFModel
-from dssr.models.kv import Ids
+from dssr.models.cache import CachedModel
+from dssr.models.engine import decode as stems
+from dssr.models.engine.hf import HFModel
+from dssr.models.engine.kv import Ids
 from dssr.models.load import load_model
 from dssr.types import LABELS
 

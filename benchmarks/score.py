@@ -13,22 +13,21 @@ from tests.measure.naive import Naive
 from tests.tiny import make_tiny
 
 from benchmarks.common import Ratio, faster, seconds
-from dssr.agent.base import Kit
 from dssr.agent.budget import enforce
-from dssr.agent.episode import Desk, Played, play
-from dssr.agent.memory import Prompted, load_memory
+from dssr.agent.episode import Agent, Played, play
+from dssr.agent.memory import Kit, Prompted, load_memory
+from dssr.agent.prompts import load_prompts
 from dssr.agent.reader import Reader
-from dssr.agent.texts import load_prompts
-from dssr.agent.worlds import Worlds
 from dssr.config import GamesConfig, ModelConfig
-from dssr.games.archive import Archive
-from dssr.games.generate import make_archive
 from dssr.measure.score import Forward, decision_steps, needed
 from dssr.models.base import Model
-from dssr.models.hf import HFModel
+from dssr.models.engine.hf import HFModel
 from dssr.models.load import load_model
 from dssr.models.scripted import ScriptedModel
 from dssr.types import Cell, Job, View
+from dssr.worlds.base import Worlds
+from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.cooking.generate import make_archive
 
 SIZES, HORIZON, CANDIDATES = (1, 4, 12), 40, 6
 Asked = list[tuple[int, str, tuple[int, ...]]]
@@ -76,9 +75,9 @@ class Setting:
 def compare(name: str, model: Model, archive: Archive, budget: int, points: int, max_actions: int) -> list[Ratio]:
     """Calls and time of both ways with one model."""
     worlds = Worlds(archive)
-    desk = Desk(worlds, model, Reader(model), load_prompts(), max_actions)
+    agent = Agent(worlds, model, Reader(model), load_prompts(), max_actions)
     try:
-        setting = _play(desk, archive.games()[0].id, budget)
+        setting = _play(agent, archive.games()[0].id, budget)
     finally:
         worlds.close()
     asked = asyncio.run(_asked(setting, points))
@@ -109,15 +108,15 @@ def compare(name: str, model: Model, archive: Archive, budget: int, points: int,
     ]
 
 
-def _play(desk: Desk, game: str, budget: int) -> Setting:
+def _play(agent: Agent, game: str, budget: int) -> Setting:
     job = Job(game, Cell("summary", budget, 0, "post"), seed=0, temperature=0.0, epsilon=0.0, driver="reader")
-    played = asyncio.run(play(job, desk))
+    played = asyncio.run(play(job, agent))
     if played.episode.error is not None:
         raise AssertionError(played.episode.error)
-    memory = load_memory("summary", Kit(budget, desk.reader.tokenizer, desk.writer, None, 0.0, 0), desk.prompts)
+    memory = load_memory("summary", Kit(budget, agent.reader.tokenizer, agent.writer, None, 0.0, 0), agent.prompts)
     assert isinstance(memory, Prompted)
-    with desk.worlds.playing(game) as world:
-        return Setting(memory, desk.reader, budget, world.goal, played)
+    with agent.worlds.playing(game) as world:
+        return Setting(memory, agent.reader, budget, world.goal, played)
 
 
 async def _asked(setting: Setting, points: int) -> Asked:

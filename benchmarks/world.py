@@ -6,12 +6,12 @@ from typing import Any
 
 from benchmarks.common import Ratio, faster, rate, seconds
 from dssr.config import GamesConfig
-from dssr.games.archive import Archive
-from dssr.games.check import oracle
-from dssr.games.generate import make_archive
-from dssr.games.protocol import phase_a
-from dssr.games.session import infos
-from dssr.games.world import World
+from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.cooking.check import oracle
+from dssr.worlds.cooking.generate import make_archive
+from dssr.worlds.cooking.protocol import phase_a
+from dssr.worlds.cooking.textworld import infos
+from dssr.worlds.cooking.world import World
 
 LAGS = (0, 10, 20, 40)
 FORMATS = 7

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dssr import configs
+from dssr import config as configs
 from dssr.config import Config
 from dssr.errors import ConfigError
 

@@ -4,22 +4,22 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from dssr.agent.episode import Desk, Played, run_jobs
+from dssr.agent.episode import Agent, Played, run_jobs
+from dssr.agent.prompts import load_prompts
 from dssr.agent.reader import Reader
-from dssr.agent.texts import load_prompts
-from dssr.agent.worlds import Worlds
 from dssr.models.base import Choose, Chosen, Generate, Generated, Message, Model
 from dssr.models.scripted import ScriptedModel
 from dssr.types import Cell, Job
+from dssr.worlds.base import Worlds
 
 WRITTEN = ("summary", "belief", "slots", "guide")
 FORMATS = ("full", "lastk", "oracle-b", *WRITTEN)
 FILLERS = (0, 10, 20, 40)
 
 
-def make_desk(worlds: Worlds, model: Model | None = None, max_actions: int = 50, **rest: Any) -> Desk:
+def make_agent(worlds: Worlds, model: Model | None = None, max_actions: int = 50, **rest: Any) -> Agent:
     model = model or ScriptedModel(retention=0.97, context_length=65536)
-    return Desk(worlds, model, Reader(model), load_prompts(), max_actions, **rest)
+    return Agent(worlds, model, Reader(model), load_prompts(), max_actions, **rest)
 
 
 def make_job(game: str, memory: str, budget: int | None = 128, filler: int = 0, **rest: Any) -> Job:
@@ -28,9 +28,9 @@ def make_job(game: str, memory: str, budget: int | None = 128, filler: int = 0, 
     return Job(game, Cell(memory, None if memory == "full" else budget, filler, protocol), **settings)
 
 
-def play_all(jobs: Iterable[Job], desk: Desk, limit: int = 64) -> list[Played]:
+def play_all(jobs: Iterable[Job], agent: Agent, limit: int = 64) -> list[Played]:
     async def collect() -> list[Played]:
-        return [played async for played in run_jobs(jobs, desk, limit)]
+        return [played async for played in run_jobs(jobs, agent, limit)]
 
     return asyncio.run(collect())
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from dssr.agent.worlds import Worlds
 from dssr.config import ModelConfig
-from dssr.games.archive import Archive
 from dssr.models.base import Model
 from dssr.models.load import load_model
+from dssr.worlds.base import Worlds
+from dssr.worlds.cooking.archive import Archive
 
 LENGTH = 32768
 """Room for the whole history at the longest lag, in the tiny tokenizer's short tokens."""

@@ -9,7 +9,7 @@ from tests.tiny import make_tokenizer
 from dssr.agent.budget import enforce
 from dssr.errors import BudgetError
 from dssr.models.base import Tokenizer
-from dssr.models.scripted.tokenizer import WordTokenizer
+from dssr.models.scripted.model import WordTokenizer
 from dssr.models.tokenizers import HFTokenizer
 from dssr.types import Write
 

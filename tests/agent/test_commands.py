@@ -11,14 +11,13 @@ from typer.testing import CliRunner
 
 from dssr.agent.store import save
 from dssr.cli import check, fork, play
-from dssr.config import Config, GamesConfig, ModelConfig
-from dssr.configs import load, resolved
+from dssr.config import Config, GamesConfig, ModelConfig, load, resolved
 from dssr.errors import GameError, LeakError, UsageError
-from dssr.games.archive import Archive
-from dssr.measure.grid import open_desk
+from dssr.measure.grid import open_agent
 from dssr.models.scripted import ScriptedModel
 from dssr.record.run import Run
 from dssr.types import StoredPrompt
+from dssr.worlds.cooking.archive import Archive
 
 GAME = "train-1-000"
 
@@ -40,10 +39,10 @@ def run(archive: Archive, config: Config, tmp_path: Path) -> Path:
     jobs = [make_job(GAME, memory) for memory in ("summary", "full")]
     model = ScriptedModel(0.9, 65536)
     with (
-        open_desk(config, archive, (model, model), jobs) as desk,
+        open_agent(config, archive, (model, model), jobs) as agent,
         Run.start(tmp_path / "run", command="diagnose", config=config, models={}) as made,
     ):
-        for played in play_all(jobs, desk):
+        for played in play_all(jobs, agent):
             save(made, played)
         made.finish({})
     return tmp_path / "run"

@@ -9,16 +9,15 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from tests.agent.bench import WRITTEN, Told, make_desk, make_job, play_all
+from tests.agent.bench import WRITTEN, Told, make_agent, make_job, play_all
 
-from dssr.agent.base import Kit
-from dssr.agent.memory import Prompted, load_memory
-from dssr.agent.texts import load_prompts
-from dssr.agent.worlds import Worlds
+from dssr.agent.memory import Kit, Prompted, load_memory
+from dssr.agent.prompts import load_prompts
 from dssr.errors import ConfigError, LeakError
 from dssr.models.base import Generate, Message
 from dssr.models.scripted import ScriptedModel
 from dssr.types import View
+from dssr.worlds.base import Worlds
 
 DOCS = Path(__file__).parents[2] / "docs" / "memory.md"
 VIEW = View("cook", None, "A kitchen.")
@@ -49,7 +48,9 @@ def test_the_documented_example_runs(worlds: Worlds, tmp_path: Path, monkeypatch
     assert len(code.strip().splitlines()) <= 22
     (tmp_path / "last_seen.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    (played,) = play_all([make_job("valid-6-000", "last_seen:LastSeen", budget=512)], make_desk(worlds, max_actions=10))
+    (played,) = play_all(
+        [make_job("valid-6-000", "last_seen:LastSeen", budget=512)], make_agent(worlds, max_actions=10)
+    )
     assert played.episode.error is None
     state = played.steps[played.episode.begin].write.state
     assert "-= Kitchen =-" in state
@@ -73,10 +74,10 @@ def test_a_users_memory_gets_the_view_and_nothing_else(worlds: Worlds, plug: Any
             found.extend(type(one).__name__ for one in gc.get_referents(view, self.kit) if not isinstance(one, type))
             return "seen"
 
-    (played,) = play_all([make_job("train-1-000", plug(Curious))], make_desk(worlds))
+    (played,) = play_all([make_job("train-1-000", plug(Curious))], make_agent(worlds))
     assert played.episode.error is None
     assert played.steps[2].write.state == "seen"
-    assert set(found) <= {"str", "int", "float", "NoneType", "Gate", "WordTokenizer"}
+    assert set(found) <= {"str", "int", "float", "NoneType", "WatchedModel", "WordTokenizer"}
 
 
 def test_nothing_but_text_crosses_a_step(worlds: Worlds, plug: Any) -> None:
@@ -90,7 +91,7 @@ def test_nothing_but_text_crosses_a_step(worlds: Worlds, plug: Any) -> None:
             self.seen.append(view.observation)
             return f"{len(self.seen)}"
 
-    (played,) = play_all([make_job("train-1-000", plug(Hoarder))], make_desk(worlds))
+    (played,) = play_all([make_job("train-1-000", plug(Hoarder))], make_agent(worlds))
     assert {step.write.state for step in played.steps[:-1]} == {"1"}
 
 
@@ -107,7 +108,7 @@ def test_faulty_classes_are_errors_of_their_episode(worlds: Worlds, plug: Any) -
         async def write(self, view: View, previous: str) -> str:
             return None  # type: ignore[return-value]
 
-    runs = play_all([make_job("train-1-000", plug(kind)) for kind in (Broken, Wordless)], make_desk(worlds))
+    runs = play_all([make_job("train-1-000", plug(kind)) for kind in (Broken, Wordless)], make_agent(worlds))
     assert [played.episode.outcome for played in runs] == ["error", "error"]
     assert "KeyError" in (runs[0].episode.error or "")
     assert "NoneType" in (runs[1].episode.error or "")
@@ -132,10 +133,10 @@ def test_a_users_requests_are_looked_at(worlds: Worlds, plug: Any) -> None:
 
     model = Told(lambda number, request: "short")
     jobs = [make_job("train-1-000", plug(Asking))]
-    (played,) = play_all(jobs, make_desk(worlds, model, quotas=share(jobs, 100, 0)))
+    (played,) = play_all(jobs, make_agent(worlds, model, quotas=share(jobs, 100, 0)))
     assert {prompt.messages[0][1][:9] for prompt in played.prompts if prompt.role == "writer"} == {"Shorten: "}
     with pytest.raises(LeakError, match="Options:"):
-        play_all([make_job("train-1-000", plug(Cheating))], make_desk(worlds, model))
+        play_all([make_job("train-1-000", plug(Cheating))], make_agent(worlds, model))
 
 
 @pytest.mark.parametrize(

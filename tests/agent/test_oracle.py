@@ -2,12 +2,13 @@
 
 import pytest
 
-from dssr.agent.oracle import OracleB, core_things, oracle_lines
-from dssr.agent.worlds import Worlds
-from dssr.games.check import oracle
-from dssr.games.protocol import phase_a
-from dssr.models.scripted.tokenizer import WordTokenizer
+from dssr.agent.memory import OracleB
+from dssr.models.scripted.model import WordTokenizer
 from dssr.types import Moment
+from dssr.worlds.base import Worlds
+from dssr.worlds.cooking.check import oracle
+from dssr.worlds.cooking.oracle import core_things, oracle_lines
+from dssr.worlds.cooking.protocol import phase_a
 
 GAMES = ("train-1-000", "valid-6-000", "valid-6-001", "valid-9-000", "valid-12-000")
 

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dssr.agent.layout import READER_MARKS, reader_messages, writer_messages
-from dssr.agent.structure import check_free, check_request
+from dssr.agent.prompts import READER_MARKS, check_free, check_request, reader_messages, writer_messages
 from dssr.errors import LeakError
 from dssr.models.base import Message
 from dssr.types import View

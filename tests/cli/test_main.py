@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dssr.games.archive import Archive
+from dssr.worlds.cooking.archive import Archive
 
 
 def dssr(*arguments: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":

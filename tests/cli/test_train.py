@@ -15,10 +15,10 @@ from typer.testing import CliRunner, Result
 
 from dssr.cli.board import Board
 from dssr.cli.main import build
-from dssr.games.archive import Archive
 from dssr.record.run import Run
 from dssr.report.write import make_report
 from dssr.types import RoundResult
+from dssr.worlds.cooking.archive import Archive
 
 CONFIG = """
 name = "tiny"
@@ -141,7 +141,7 @@ def test_a_reader_must_have_been_accepted(here: Path) -> None:
 
 def test_an_adapter_of_another_base_is_refused(here: Path, tmp_path: Path) -> None:
     """Catches a reader's adapter put on weights it was not trained on, which fits in every dimension."""
-    from dssr.learn import lora
+    from dssr.train import lora
 
     stranger = make_tiny(tmp_path / "stranger", seed=7)
     lora.save(lora.fresh(lora.load_base(str(stranger), "float32"), 2, 4, 0), tmp_path / "adapter", {"name": "reader"})

@@ -4,17 +4,16 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
-from tests.agent.bench import FORMATS, make_desk, make_job, play_all
+from tests.agent.bench import FORMATS, make_agent, make_job, play_all
 
-from dssr.agent.base import Kit
 from dssr.agent.episode import Played
-from dssr.agent.reference import FULL
+from dssr.agent.memory import FULL, Kit
 from dssr.agent.store import save, stored
-from dssr.agent.worlds import Worlds
 from dssr.config import Config
-from dssr.games.archive import Archive
 from dssr.record.run import Run
 from dssr.types import Episode, View
+from dssr.worlds.base import Worlds
+from dssr.worlds.cooking.archive import Archive
 
 
 class Newest:
@@ -43,7 +42,7 @@ def played_with(worlds: Worlds, memory: str) -> list[Played]:
         make_job("train-1-001", memory, budget=budget, temperature=0.5)
         for budget in BUDGETS[: 1 if memory == FULL else 2]
     ]
-    return play_all(jobs, make_desk(worlds))
+    return play_all(jobs, make_agent(worlds))
 
 
 @pytest.mark.parametrize("memory", MEMORIES)

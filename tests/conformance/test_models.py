@@ -9,8 +9,7 @@ from tests.conformance.suite import *  # noqa: F403
 from tests.conformance.suite import Subject
 
 from dssr.config import ModelConfig
-from dssr.models.cache import Cache
-from dssr.models.cached import CachedModel
+from dssr.models.cache import Cache, CachedModel
 from dssr.models.load import load_model
 
 

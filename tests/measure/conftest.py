@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from dssr.agent.episode import Desk, Played, play
+from dssr.agent.episode import Agent, Played, play
+from dssr.agent.prompts import load_prompts
 from dssr.agent.reader import Reader
-from dssr.agent.texts import load_prompts
-from dssr.agent.worlds import Worlds
 from dssr.cli.diagnose import run_diagnosis
 from dssr.config import (
     AgentConfig,
@@ -23,12 +22,13 @@ from dssr.config import (
     ProtocolConfig,
     StatsConfig,
 )
-from dssr.games.archive import Archive
-from dssr.measure.grid import ask_of
+from dssr.measure.grid import grid_of
 from dssr.models.base import Model
 from dssr.models.scripted import ScriptedModel
 from dssr.record.run import Run
 from dssr.types import Cell, Job
+from dssr.worlds.base import Worlds
+from dssr.worlds.cooking.archive import Archive
 
 
 class Lab:
@@ -37,15 +37,15 @@ class Lab:
     def __init__(self, archive: Archive) -> None:
         self.worlds = Worlds(archive)
 
-    def desk(self, retention: float = 0.9) -> Desk:
+    def agent(self, retention: float = 0.9) -> Agent:
         model = ScriptedModel(retention, context_length=65536)
-        return Desk(self.worlds, model, Reader(model), load_prompts(), max_actions=50)
+        return Agent(self.worlds, model, Reader(model), load_prompts(), max_actions=50)
 
     def job(self, game: str, memory: str, budget: int | None, filler: int) -> Job:
         return Job(game, Cell(memory, budget, filler, "post"), seed=0, temperature=0.0, epsilon=0.0, driver="reader")
 
     def play(self, game: str, memory: str, budget: int | None, filler: int, retention: float = 0.9) -> Played:
-        done = asyncio.run(play(self.job(game, memory, budget, filler), self.desk(retention)))
+        done = asyncio.run(play(self.job(game, memory, budget, filler), self.agent(retention)))
         assert done.episode.error is None
         return done
 
@@ -86,7 +86,7 @@ class Bench:
     def diagnose(self, name: str, config: Config | None = None, model: Model | None = None, **ask: Any) -> Run:
         settings = config or self.config
         own = model or ScriptedModel(settings.writer_model.retention, 65536)
-        asked = ask_of(settings, self.archive, **ask)
+        asked = grid_of(settings, self.archive, **ask)
         run, _ = run_diagnosis(settings, asked, self.archive, (own, own), self.folder / "runs" / name, quiet=True)
         return Run.open(run.path)
 

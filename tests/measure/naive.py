@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dssr.agent.base import Memory
 from dssr.agent.budget import enforce
+from dssr.agent.memory import Memory
 from dssr.agent.reader import Reader
 from dssr.types import Step, View
 

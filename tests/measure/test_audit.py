@@ -18,8 +18,8 @@ GAME = "valid-6-000"
 @pytest.fixture(scope="module", params=["summary", "belief", "lastk", "oracle-b"])
 def audited(request: Any, lab: Any) -> tuple[Any, list[Audit]]:
     played = lab.play(GAME, request.param, 64, 10, retention=0.8)
-    desk = lab.desk(0.8)
-    return played, asyncio.run(audit_episode(played, goal_of(lab), desk, MEASURE))
+    agent = lab.agent(0.8)
+    return played, asyncio.run(audit_episode(played, goal_of(lab), agent, MEASURE))
 
 
 def goal_of(lab: Any) -> str:
@@ -39,7 +39,7 @@ def test_delta_is_beta_plus_kappa(audited: tuple[Any, list[Audit]]) -> None:
 def test_losses_are_the_readers(audited: tuple[Any, list[Audit]], lab: Any) -> None:
     """Each loss is the reader's own for that context, with history and label order rebuilt here by hand."""
     played, found = audited
-    desk, goal = lab.desk(0.8), goal_of(lab)
+    agent, goal = lab.agent(0.8), goal_of(lab)
     for one in found:
         step = played.steps[one.step]
         blocks = [played.steps[0].observation]
@@ -52,9 +52,9 @@ def test_losses_are_the_readers(audited: tuple[Any, list[Audit]], lab: Any) -> N
             (history, one.nll_full),
             (one.oracle_state, one.nll_oracle),
         ):
-            again = asyncio.run(desk.reader.score(goal, context, step.observation, options.commands))
+            again = asyncio.run(agent.reader.score(goal, context, step.observation, options.commands))
             assert -again[place] == pytest.approx(stored)
-        assert len(desk.reader.tokenizer.encode(one.oracle_state)) <= 64
+        assert len(agent.reader.tokenizer.encode(one.oracle_state)) <= 64
         assert one.rewrites == one.step - played.episode.reveal
 
 
@@ -76,11 +76,11 @@ def test_points_are_seeded_decisions(audited: tuple[Any, list[Audit]]) -> None:
 
 def test_the_oracle_keeps_its_best_sample(lab: Any) -> None:
     """More samples never make the oracle worse, since the first ones stay the same; and some point gains."""
-    played, desk, goal = lab.play(GAME, "summary", 24, 10, retention=0.5), lab.desk(0.5), goal_of(lab)
+    played, agent, goal = lab.play(GAME, "summary", 24, 10, retention=0.5), lab.agent(0.5), goal_of(lab)
     points = audited_steps(played.steps, played.episode.job, 4)
     losses = [
         [
-            asyncio.run(audit(played, point, goal, desk, MeasureConfig(oracle_samples=samples))).nll_oracle
+            asyncio.run(audit(played, point, goal, agent, MeasureConfig(oracle_samples=samples))).nll_oracle
             for point in points
         ]
         for samples in (1, 4, 8)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dssr.games.facts import Directive
-from dssr.measure.coverage import carries_out, command_fraction, coverage, directives_shown, holds, survival
+from dssr.worlds.cooking.coverage import carries_out, command_fraction, coverage, directives_shown, holds, survival
+from dssr.worlds.cooking.facts import Directive
 
 CARROT, PORK = Directive("dice", "carrot"), Directive("fry", "pork chop")
 

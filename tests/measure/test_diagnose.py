@@ -8,20 +8,20 @@ import msgspec
 import pytest
 from tests.tiny import make_tiny
 
-from dssr.agent.worlds import Worlds
 from dssr.config import MeasureConfig, ModelConfig, ProtocolConfig
 from dssr.errors import ConfigError, ModelError, RecordError, StatsError, UsageError
 from dssr.measure.diagnose import diagnose
-from dssr.measure.grid import Ask, arguments_of, ask_of, cells_of, fingerprints, jobs_of, open_desk
-from dssr.measure.judge import Case, best_prompted, checks_of
+from dssr.measure.gates import Case, best_prompted, checks_of
+from dssr.measure.grid import Grid, arguments_of, cells_of, fingerprints, grid_of, jobs_of, open_agent
 from dssr.measure.plan import Rates, plan, totals
+from dssr.measure.rows import cell_rows, contrast_rows
 from dssr.measure.study import Study
-from dssr.measure.tables import cell_rows, contrast_rows
 from dssr.models.base import Choose, Chosen, Generate, Generated, Model
 from dssr.models.load import load_model
 from dssr.models.scripted import ScriptedModel
 from dssr.record.run import Run
 from dssr.types import Audit
+from dssr.worlds.base import Worlds
 
 LOGS = ("episodes", "steps", "audits", "prompts")
 SMALL: dict[str, Any] = {"memories": ["full", "lastk", "summary"], "budgets": [16, 64], "fillers": [0]}
@@ -48,10 +48,10 @@ class Faulty(ScriptedModel):
 def continue_until(path: Path, bench: Any, stop: int | None) -> None:
     """Work on the run in `path`, as `dssr diagnose --resume` does, and break off after `stop` more episodes."""
     config = bench.rooms(1)
-    ask = ask_of(config, bench.archive, **SMALL)
+    ask = grid_of(config, bench.archive, **SMALL)
     jobs, model = jobs_of(ask, config), ScriptedModel(0.9, 65536)
-    with open_desk(config, bench.archive, (model, model), jobs) as desk:
-        prints = fingerprints(ask, desk)
+    with open_agent(config, bench.archive, (model, model), jobs) as agent:
+        prints = fingerprints(ask, agent)
         asked = arguments_of(ask)
         with Run.start(path, command="diagnose", config=config, models=prints, arguments=asked, resume=True) as run:
             before = sum(1 for _ in run.read_keyed("episodes", dict))
@@ -62,7 +62,7 @@ def continue_until(path: Path, bench: Any, stop: int | None) -> None:
                 if stop is not None and before <= -stop:
                     raise Stopped
 
-            asyncio.run(diagnose(run, jobs, desk, config.measure, False, done))
+            asyncio.run(diagnose(run, jobs, agent, config.measure, False, done))
 
 
 def test_interrupted_runs_end_the_same(bench: Any) -> None:
@@ -126,7 +126,7 @@ def _own_word(bench: Any, game: str, other: str) -> str:
 
 def test_only_what_was_asked(bench: Any) -> None:
     """The grid has one cell per memory, budget and filler, `full` without budgets, games limited per room count."""
-    ask = ask_of(bench.config, bench.archive, memories=["full", "summary"], budgets=[64, 128], fillers=[0, 5], games=1)
+    ask = grid_of(bench.config, bench.archive, memories=["full", "summary"], budgets=[64, 128], fillers=[0, 5], games=1)
     cells = cells_of(ask, bench.config)
     assert [(cell.memory, cell.budget, cell.filler) for cell in cells] == [
         ("full", None, 0),
@@ -139,7 +139,7 @@ def test_only_what_was_asked(bench: Any) -> None:
     assert ask.games == ("valid-6-000",)
     for bad in ({"budgets": [0]}, {"fillers": [-1]}, {"games": 0}):
         with pytest.raises(UsageError):
-            ask_of(bench.config, bench.archive, **bad)
+            grid_of(bench.config, bench.archive, **bad)
 
 
 def test_an_unknown_memory_is_refused_before_anything_is_written(bench: Any) -> None:
@@ -169,9 +169,9 @@ def test_plan_counts_the_calls(bench: Any) -> None:
     """With a reader that plays the optimal plan, the calls made are the calls planned, within what equal oracle
     samples save; prices and rates turn tokens into cost and hours."""
     config, model = bench.rooms(1), Counting()
-    ask = ask_of(config, bench.archive, memories=["full"], fillers=[0])
-    with open_desk(config, bench.archive, (model, model), jobs_of(ask, config)) as desk:
-        loads = plan(ask, config, desk)
+    ask = grid_of(config, bench.archive, memories=["full"], fillers=[0])
+    with open_agent(config, bench.archive, (model, model), jobs_of(ask, config)) as agent:
+        loads = plan(ask, config, agent)
     bench.diagnose("counted", config, model, memories=["full"], fillers=[0])
     assert [load.work for load in loads] == ["decisions"]
     assert model.calls == loads[0].calls
@@ -185,12 +185,12 @@ def test_plan_knows_shared_walks(bench: Any) -> None:
     """Phase A of a shorter walk is written once: its calls are planned, but neither as new ones nor with tokens, which
     hours and cost follow from."""
     model = ScriptedModel(0.9, 65536)
-    ask = ask_of(bench.config, bench.archive, memories=["summary"], budgets=[64], fillers=[0, 10], games=1)
-    one = ask_of(bench.config, bench.archive, memories=["summary"], budgets=[64], fillers=[0], games=1)
+    ask = grid_of(bench.config, bench.archive, memories=["summary"], budgets=[64], fillers=[0, 10], games=1)
+    one = grid_of(bench.config, bench.archive, memories=["summary"], budgets=[64], fillers=[0], games=1)
 
-    def writes(asked: Ask) -> Any:
-        with open_desk(bench.config, bench.archive, (model, model), jobs_of(asked, bench.config)) as desk:
-            return next(load for load in plan(asked, bench.config, desk) if load.work == "state writes")
+    def writes(asked: Grid) -> Any:
+        with open_agent(bench.config, bench.archive, (model, model), jobs_of(asked, bench.config)) as agent:
+            return next(load for load in plan(asked, bench.config, agent) if load.work == "state writes")
 
     assert writes(one).new_calls == writes(one).calls
     assert writes(ask).new_calls < writes(ask).calls
@@ -202,12 +202,12 @@ def test_plan_knows_shared_walks(bench: Any) -> None:
 def test_a_history_that_does_not_fit_is_refused_by_name(bench: Any) -> None:
     """Before the run starts, with the game and the length."""
     model = ScriptedModel(0.9, context_length=500)
-    ask = ask_of(bench.config, bench.archive, memories=["summary"], fillers=[10], games=1)
+    ask = grid_of(bench.config, bench.archive, memories=["summary"], fillers=[10], games=1)
     with (
-        open_desk(bench.config, bench.archive, (model, model), jobs_of(ask, bench.config)) as desk,
+        open_agent(bench.config, bench.archive, (model, model), jobs_of(ask, bench.config)) as agent,
         pytest.raises(ModelError, match="history of valid-6-000 makes a reader prompt of"),
     ):
-        plan(ask, bench.config, desk)
+        plan(ask, bench.config, agent)
 
 
 def test_gates_on_a_run(diagnosed: Run) -> None:

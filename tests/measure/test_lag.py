@@ -51,11 +51,11 @@ def test_the_recipe_is_found(played: Any, lab: Any) -> None:
     most there, and its lag is the distance to the end of that visit."""
     with lab.worlds.playing(GAME) as world:
         goal = world.goal
-    desk = lab.desk()
+    agent = lab.agent()
     kinds = []
     for step in played.steps:
         if step.decision is not None:
-            lag = asyncio.run(measure_lag(played, step.index, goal, desk, 5))
+            lag = asyncio.run(measure_lag(played, step.index, goal, agent, 5))
             assert lag.nll_full == pytest.approx(step.decision.nll)
             found = relevance(lag, 0.5)
             kinds.append(found.kind if found else None)

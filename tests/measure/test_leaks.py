@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from tests.agent.bench import FORMATS, make_desk, make_job, play_all
+from tests.agent.bench import FORMATS, make_agent, make_job, play_all
 
 from dssr.agent.capture import share
 from dssr.agent.episode import Played
-from dssr.agent.oracle import oracle_lines
-from dssr.agent.worlds import Worlds
-from dssr.games.archive import Archive
-from dssr.measure.leaks import LeakReport, check_prompts, moments_of, plain, telling_lines
+from dssr.agent.leaks import LeakReport, check_prompts, moments_of, plain, telling_lines
 from dssr.types import Moment, StoredPrompt
+from dssr.worlds.base import Worlds
+from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.cooking.oracle import oracle_lines
 
 GAME = "valid-6-000"
 EARLY = 2
@@ -28,8 +28,8 @@ def worlds(archive: Archive) -> Worlds:
 def runs(worlds: Worlds) -> dict[str, Played]:
     """One episode of each format with all its prompts."""
     jobs = [make_job(GAME, memory, filler=10) for memory in FORMATS]
-    desk = make_desk(worlds, max_actions=20, quotas=share(jobs, 10**4, 0))
-    return {played.episode.job.cell.memory: played for played in play_all(jobs, desk)}
+    agent = make_agent(worlds, max_actions=20, quotas=share(jobs, 10**4, 0))
+    return {played.episode.job.cell.memory: played for played in play_all(jobs, agent)}
 
 
 @pytest.fixture(scope="module")

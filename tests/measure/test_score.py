@@ -7,10 +7,9 @@ import pytest
 from tests.measure.conftest import Lab
 from tests.measure.naive import Naive
 
-from dssr.agent.base import Kit
 from dssr.agent.budget import enforce
 from dssr.agent.episode import Played
-from dssr.agent.memory import Prompted, load_memory
+from dssr.agent.memory import Kit, Prompted, load_memory
 from dssr.agent.reader import Reader
 from dssr.measure.score import Forward, decision_steps, needed
 from dssr.models.base import Choose, Chosen
@@ -24,13 +23,13 @@ class Table:
     """A logged episode with everything that scores its states."""
 
     def __init__(self, lab: Lab, played: Played) -> None:
-        desk = lab.desk()
-        self.reader, self.tokenizer, self.played = desk.reader, desk.reader.tokenizer, played
-        kit = Kit(BUDGET, self.tokenizer, desk.writer, None, 0.0, 0)
-        memory = load_memory("summary", kit, desk.prompts)
+        agent = lab.agent()
+        self.reader, self.tokenizer, self.played = agent.reader, agent.reader.tokenizer, played
+        kit = Kit(BUDGET, self.tokenizer, agent.writer, None, 0.0, 0)
+        memory = load_memory("summary", kit, agent.prompts)
         assert isinstance(memory, Prompted)
         self.memory = memory
-        with desk.worlds.playing(played.episode.job.game) as world:
+        with agent.worlds.playing(played.episode.job.game) as world:
             self.goal = world.goal
         self.forward = Forward(memory, self.reader, self.tokenizer, BUDGET, self.goal, played.steps)
         self.naive = Naive(memory, self.reader, BUDGET, self.goal, played.steps)

@@ -11,9 +11,19 @@ import pytest
 
 from dssr.errors import StatsError
 from dssr.measure.answers import answer_rows, cause_of
-from dssr.measure.binned import chunk_rows, lag_bin_rows, rewrite_contrast_rows, rewrite_rows
+from dssr.measure.rows import (
+    cell_rows,
+    chunk_rows,
+    contrast_rows,
+    lag_bin_rows,
+    lag_mean_rows,
+    relation,
+    relation_rows,
+    rewrite_contrast_rows,
+    rewrite_rows,
+    slope_rows,
+)
 from dssr.measure.study import Study
-from dssr.measure.tables import cell_rows, contrast_rows, lag_mean_rows, relation, relation_rows, slope_rows
 from dssr.record.run import Run
 from dssr.stats.bootstrap import Interval
 

@@ -8,7 +8,7 @@ import pytest
 from tests.tiny import tiny, tiny_adapters
 
 from dssr.config import ModelConfig
-from dssr.models.hf import HFModel
+from dssr.models.engine.hf import HFModel
 from dssr.models.load import load_model
 
 __all__ = ["tiny", "tiny_adapters"]

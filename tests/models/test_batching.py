@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dssr.errors import ModelError
-from dssr.models.batching import Batcher, Inbox
+from dssr.models.engine.batching import Batcher, Inbox
 
 
 class Recorder:

@@ -14,8 +14,7 @@ import pytest
 
 from dssr.errors import ModelError
 from dssr.models.base import Choose, Chosen, Generate, Generated, Message, Tokenizer
-from dssr.models.cache import Cache
-from dssr.models.cached import CachedModel
+from dssr.models.cache import Cache, CachedModel
 from dssr.models.scripted import ScriptedModel
 
 BIG = 1 << 30

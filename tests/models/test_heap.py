@@ -7,7 +7,7 @@ import pytest
 
 SCRIPT = """
 from pathlib import Path
-from dssr.models.heap import give_back
+from dssr.models.engine.batching import give_back
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096

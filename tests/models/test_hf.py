@@ -17,10 +17,10 @@ from dssr.config import ModelConfig
 from dssr.errors import ModelError
 from dssr.models.adapters import stamp_adapter
 from dssr.models.base import Choose, Generate, Message
-from dssr.models.hf import HFModel
-from dssr.models.kv import BLOCK, Store
+from dssr.models.engine.decode import LONG, TILE
+from dssr.models.engine.hf import HFModel
+from dssr.models.engine.kv import BLOCK, Store
 from dssr.models.load import load_model
-from dssr.models.stems import LONG, TILE
 from dssr.types import LABELS
 
 WORDS = ["kitchen", "fridge", "knife", "apple", "door", "north", "take", "open", "chop", "stove", "table", "carry"]

@@ -7,8 +7,7 @@ from tests.tiny import make_tokenizer
 
 from dssr.errors import ModelError
 from dssr.models.base import Message
-from dssr.models.labels import label_ids
-from dssr.models.tokenizers import HFTokenizer
+from dssr.models.tokenizers import HFTokenizer, label_ids
 from dssr.types import LABELS
 
 INNER = make_tokenizer()

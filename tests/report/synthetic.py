@@ -6,10 +6,10 @@ from pathlib import Path
 from random import Random
 
 from dssr.config import Config, MeasureConfig, StatsConfig
-from dssr.games.facts import COOKS, TOOLS
 from dssr.record.run import Run
 from dssr.seeds import digest_of, rng_of
 from dssr.types import Audit, Cell, Decision, Episode, Job, Kind, Options, Step, Write
+from dssr.worlds.cooking.facts import COOKS, TOOLS
 
 FOODS = ("carrot", "pork chop", "red onion", "yellow potato", "salmon", "banana", "lettuce")
 ROOMS = ("kitchen", "pantry", "garden", "corridor", "livingroom", "bedroom")

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from dssr.cli.main import build
 from dssr.errors import StatsError, UsageError
-from dssr.games.archive import Archive
 from dssr.record.run import Run
 from dssr.types import Audit, Episode
+from dssr.worlds.cooking.archive import Archive
 
 
 @pytest.fixture(scope="module")

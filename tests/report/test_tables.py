@@ -12,8 +12,8 @@ from tests.report.synthetic import make_run
 
 from dssr.errors import StatsError, UsageError
 from dssr.measure.study import Study
-from dssr.report.kinds import study_tables
 from dssr.report.paper import as_table, paper_cells, paper_tables
+from dssr.report.study_tables import study_tables
 from dssr.report.tables import Column, Table, cell_text, latex, markdown, to_csv
 from dssr.report.write import make_report
 

@@ -5,9 +5,20 @@ import pytest
 from scipy import stats
 
 from dssr.errors import StatsError
-from dssr.stats.bins import bin_of, binned_contrast, binned_means, labels
 from dssr.stats.bootstrap import Resampler
-from dssr.stats.contrasts import change_if_any, difference, over_lags, ratio, relative_change, slope, slope_difference
+from dssr.stats.contrasts import (
+    bin_of,
+    binned_contrast,
+    binned_means,
+    change_if_any,
+    difference,
+    labels,
+    over_lags,
+    ratio,
+    relative_change,
+    slope,
+    slope_difference,
+)
 from dssr.stats.ranks import spearman, spearman_over_cells, within_point, within_point_difference
 
 SAMPLER = Resampler(resamples=400)

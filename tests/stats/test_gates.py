@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dssr.config import GatesConfig
-from dssr.stats import gates
+from dssr.measure import gates
 from dssr.stats.bootstrap import Resampler
 
 SAMPLER = Resampler(resamples=400)
@@ -72,7 +72,7 @@ def test_g2c_and_plain() -> None:
     """The horizon gate needs an interval above zero; plain comparisons are reported and never judged."""
     assert _passed(gates.horizon_matters(np.ones(40), np.zeros(40), SAMPLER)) == [True]
     assert _passed(gates.horizon_matters(NOISE, np.zeros(40), SAMPLER)) == [False]
-    assert gates.verdict("plain", "…", gates.plain(np.ones(4), np.zeros(4), np.ones(4), SAMPLER)).passed is None
+    assert gates.verdict("plain", "…", gates.plain_checks(np.ones(4), np.zeros(4), np.ones(4), SAMPLER)).passed is None
 
 
 def test_kept_gain() -> None:

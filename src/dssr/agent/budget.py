@@ -2,7 +2,7 @@
 
 import unicodedata
 
-from dssr.agent.layout import WRITER_FIELDS
+from dssr.agent.prompts import WRITER_FIELDS
 from dssr.errors import BudgetError
 from dssr.models.base import Tokenizer
 from dssr.types import Write

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from dssr.agent.reference import is_reference
+from dssr.agent.memory import is_reference
 from dssr.models.base import Message
 from dssr.seeds import digest_of, rng_of, seed_of
 from dssr.types import Job, StoredPrompt
@@ -35,7 +35,7 @@ def share(jobs: Sequence[Job], total: int, seed: int) -> dict[str, dict[Role, in
     return quotas
 
 
-class Keeper:
+class PromptSampler:
     """Keeps an episode's quota: of all prompts it is shown, those whose seeded rank is lowest."""
 
     def __init__(self, episode: str, quota: Mapping[Role, int]) -> None:

@@ -1,6 +1,8 @@
 """An episode: Phase A is walked and written down, Phase B is acted from what was written.
 
 `play` is the only rollout path: collection, evaluation and continuation all go through it.
+
+Continue a logged episode from any of its steps, with the logged state or another.
 """
 
 import random
@@ -10,31 +12,37 @@ from functools import partial
 
 import msgspec
 
-from dssr.agent.base import Kit, Memory, Reference
 from dssr.agent.budget import enforce
-from dssr.agent.capture import Keeper, Role, job_digest
-from dssr.agent.memory import identity_of, load_memory, split_name
+from dssr.agent.capture import PromptSampler, Role, job_digest
+from dssr.agent.history import render_history
+from dssr.agent.memory import (
+    FULL,
+    Kit,
+    Memory,
+    Reference,
+    identity_of,
+    is_reference,
+    load_memory,
+    load_reference,
+    split_name,
+)
 from dssr.agent.order import AT_ONCE, in_order
+from dssr.agent.prompts import Prompts, WatchedModel
 from dssr.agent.reader import Reader, explore, most_likely, nll_of
-from dssr.agent.reference import FULL, is_reference, load_reference
-from dssr.agent.structure import Gate
-from dssr.agent.texts import Prompts
-from dssr.agent.worlds import Worlds
-from dssr.errors import ConfigError, GameError, ModelError
-from dssr.games.history import render_history
-from dssr.games.options import options_at
-from dssr.games.protocol import PhaseStep, phase_a
-from dssr.games.world import Node, World
+from dssr.errors import ConfigError, GameError, ModelError, UsageError
 from dssr.models.base import Model
 from dssr.seeds import digest_of, rng_of
 from dssr.types import Decision, Episode, Job, Moment, Outcome, Step, StoredPrompt, View, Write
+from dssr.worlds.base import Worlds
+from dssr.worlds.cooking.protocol import PhaseStep, phase_a
+from dssr.worlds.cooking.world import Node, World, options_at
 
 UNSTORED = Write(state="", tokens=0, raw_tokens=0, truncated=False, note="the context is the history itself")
 OVER = Write(state="", tokens=0, raw_tokens=0, truncated=False, note="the episode is over")
 
 
 @dataclass(frozen=True)
-class Desk:
+class Agent:
     """What the episodes of a run share."""
 
     worlds: Worlds
@@ -66,31 +74,31 @@ class Resume:
 FROM_START = Resume()
 
 
-def run_jobs(jobs: Iterable[Job], desk: Desk, limit: int = AT_ONCE) -> AsyncIterator[Played]:
+def run_jobs(jobs: Iterable[Job], agent: Agent, limit: int = AT_ONCE) -> AsyncIterator[Played]:
     """Play many episodes. Results come in the order of the jobs."""
-    return in_order((partial(play, job, desk) for job in jobs), limit)
+    return in_order((partial(play, job, agent) for job in jobs), limit)
 
 
-async def play(job: Job, desk: Desk, resume: Resume = FROM_START) -> Played:
+async def play(job: Job, agent: Agent, resume: Resume = FROM_START) -> Played:
     """One episode. Model and game failures are caught here: they become an outcome, never a loss."""
-    sitting = Sitting(job, desk, resume)
+    rollout = Rollout(job, agent, resume)
     error: str | None = None
     try:
-        with desk.worlds.playing(job.game) as world:
-            outcome = await sitting.play(world)
+        with agent.worlds.playing(job.game) as world:
+            outcome = await rollout.play(world)
     except (ModelError, GameError) as failure:
         outcome, error = "error", str(failure)
-    return Played(sitting.episode(outcome, error), tuple(sitting.steps), sitting.keeper.prompts())
+    return Played(rollout.episode(outcome, error), tuple(rollout.steps), rollout.sampler.prompts())
 
 
-class Sitting:
+class Rollout:
     """One episode under way."""
 
-    def __init__(self, job: Job, desk: Desk, resume: Resume) -> None:
-        self.job, self.desk, self.resume = job, desk, resume
-        self.game = desk.worlds.archive.game(job.game)
-        self.key = episode_key(job, desk, self.game.md5, resume)
-        self.keeper = Keeper(self.key, desk.quotas.get(job_digest(job), {}))
+    def __init__(self, job: Job, agent: Agent, resume: Resume) -> None:
+        self.job, self.agent, self.resume = job, agent, resume
+        self.game = agent.worlds.archive.game(job.game)
+        self.key = episode_key(job, agent, self.game.md5, resume)
+        self.sampler = PromptSampler(self.key, agent.quotas.get(job_digest(job), {}))
         self.steps: list[Step] = []
         self.goal = ""
         self.reveal = self.begin = -1
@@ -104,7 +112,7 @@ class Sitting:
         for here in walk[:-1]:
             self._log(here, await self._write(here), None)
         here = walk[-1]
-        for _ in range(self.desk.max_actions):
+        for _ in range(self.agent.max_actions):
             if ended(here.node.moment):
                 break
             write = await self._write(here)
@@ -134,18 +142,20 @@ class Sitting:
         """The memory that writes, or the reference that is rendered: an episode has one of the two."""
         name, budget = self.job.cell.memory, self.job.cell.budget
         if is_reference(name):
-            return None, load_reference(name, budget, self.desk.reader.tokenizer)
+            return None, load_reference(name, budget, self.agent.reader.tokenizer)
         if budget is None:
             raise ConfigError(f"The memory {name} needs a budget; only full goes without.")
         kit = Kit(
             budget=budget,
-            tokenizer=self.desk.reader.tokenizer,
-            model=Gate(self.desk.writer, lambda messages: self.keeper.show("writer", len(self.steps), messages)),
+            tokenizer=self.agent.reader.tokenizer,
+            model=WatchedModel(
+                self.agent.writer, lambda messages: self.sampler.show("writer", len(self.steps), messages)
+            ),
             adapter=None,
             temperature=self.job.temperature,
             seed=self.job.seed,
         )
-        return load_memory(name, kit, self.desk.prompts), None
+        return load_memory(name, kit, self.agent.prompts), None
 
     async def _write(self, here: PhaseStep) -> Write:
         index, past = len(self.steps), self.resume.past
@@ -156,7 +166,7 @@ class Sitting:
         if self.job.cell.memory == FULL:
             return UNSTORED
         assert self.job.cell.budget is not None
-        return enforce(await self._reply(here), self.job.cell.budget, self.desk.reader.tokenizer)
+        return enforce(await self._reply(here), self.job.cell.budget, self.agent.reader.tokenizer)
 
     async def _reply(self, here: PhaseStep) -> str:
         if self.memory is None:
@@ -174,8 +184,8 @@ class Sitting:
             return Decision(options, (), options.reference, options.reference, None, None)
         context = context_of(self.job.cell.memory, tuple(self.steps), here.command, write)
         asked = (self.goal, context, here.observation, options.commands)
-        self.keeper.show("reader", index, self.desk.reader.messages(*asked))
-        logprobs = await self.desk.reader.score(*asked)
+        self.sampler.show("reader", index, self.agent.reader.messages(*asked))
+        logprobs = await self.agent.reader.score(*asked)
         best = most_likely(logprobs, options.commands)
         return Decision(
             options=options,
@@ -236,17 +246,41 @@ def shortens(world: World, node: Node, command: str) -> bool:
     return (after.won or left > 0) and left == len(node.moment.privileged.policy) - 1
 
 
-def episode_key(job: Job, desk: Desk, md5: str, resume: Resume = FROM_START) -> str:
+def episode_key(job: Job, agent: Agent, md5: str, resume: Resume = FROM_START) -> str:
     """Content digest of everything that decides how the episode goes."""
     _, adapter = split_name(job.cell.memory)
     return digest_of(
         msgspec.to_builtins(job),
         md5,
-        desk.max_actions,
-        None if is_reference(job.cell.memory) else desk.writer.fingerprint(adapter),
-        None if job.driver == "reference" else desk.reader.fingerprint(),
-        desk.reader.tokenizer.name,
-        desk.reader.instruction,
-        identity_of(job.cell.memory, desk.prompts),
+        agent.max_actions,
+        None if is_reference(job.cell.memory) else agent.writer.fingerprint(adapter),
+        None if job.driver == "reference" else agent.reader.fingerprint(),
+        agent.reader.tokenizer.name,
+        agent.reader.instruction,
+        identity_of(job.cell.memory, agent.prompts),
         msgspec.to_builtins((resume.past, resume.write)),
     )
+
+
+async def fork(episode: Episode, steps: Sequence[Step], index: int, agent: Agent, state: str | None = None) -> Played:
+    """Play on from step `index`, its state replaced by `state` if one is given.
+
+    Without one the continuation starts from what was logged, and comes out as it was logged.
+    """
+    if not 0 <= index < len(steps):
+        raise UsageError(f"Episode {episode.key} has steps 0 to {len(steps) - 1}; {index} is none of them.")
+    write = steps[index].write
+    if state is not None:
+        budget = episode.job.cell.budget
+        if budget is None:
+            raise UsageError("The memory full has no state that could be replaced; continue another format.")
+        write = enforce(state, budget, agent.reader.tokenizer)
+    return await play(episode.job, agent, Resume(tuple(steps[:index]), write))
+
+
+def first_difference(logged: Sequence[Step], played: Sequence[Step]) -> int | None:
+    """The first step at which two records of an episode differ; None when they are the same."""
+    for place, (old, new) in enumerate(zip(logged, played, strict=False)):
+        if old != new:
+            return place
+    return None if len(logged) == len(played) else min(len(logged), len(played))

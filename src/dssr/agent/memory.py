@@ -1,19 +1,123 @@
-"""Memories that write: the prompted formats, and a user's own class."""
+"""What a memory is. Implement `write` and you have one.
+
+A memory receives a `View` and its own previous state, nothing else: no options, no reference action, no
+facts. The framework enforces the budget on whatever comes back.
+
+Contexts that nobody writes: the whole history, and as much of its end as fits.
+
+Memories that write: the prompted formats, and a user's own class.
+"""
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import msgspec
 
-from dssr.agent.base import Kit, Memory
-from dssr.agent.layout import writer_messages
-from dssr.agent.structure import Gate, check_free, check_request
-from dssr.agent.texts import RETENTION, Prompts
+from dssr.agent.history import render_history
+from dssr.agent.prompts import RETENTION, Prompts, WatchedModel, check_free, check_request, writer_messages
 from dssr.errors import ConfigError, DssrError, ModelError
-from dssr.models.base import Generate, Message
+from dssr.models.base import Generate, Message, Model, Tokenizer
 from dssr.seeds import SEED_BITS, digest_of, seed_of
-from dssr.types import View
+from dssr.types import Privileged, Record, Step, View
+from dssr.worlds.cooking.oracle import oracle_lines
+
+
+class Kit(Record, frozen=True):
+    """What a memory is built from: `Class(kit)`."""
+
+    budget: int
+    """Tokens a state may have, by `tokenizer`."""
+    tokenizer: Tokenizer
+    """The reader's: the one that counts."""
+    model: Model
+    """The writer's model; a memory without a model ignores it."""
+    adapter: str | None
+    temperature: float
+    seed: int
+
+
+class Memory(Protocol):
+    """Only the returned text crosses from one step to the next."""
+
+    async def write(self, view: View, previous: str) -> str:
+        """The new state, from this step's view and the previous state (empty at step 0)."""
+        ...
+
+
+class Reference(Protocol):
+    """A context computed from the record instead of written: `full`, `lastk`, `oracle-b`. Built in only."""
+
+    def render(self, history: tuple[Step, ...], last_action: str | None, privileged: Privileged) -> str:
+        """The reader's context at the step that follows `history`."""
+        ...
+
+
+FULL = "full"
+
+
+class Full:
+    """The whole rendered history, without a budget."""
+
+    def render(self, history: tuple[Step, ...], last_action: str | None, privileged: Privileged) -> str:
+        return render_history(history, last_action)
+
+
+class LastK:
+    """The most recent steps that fit whole, then the last action."""
+
+    def __init__(self, budget: int, tokenizer: Tokenizer) -> None:
+        self.budget = budget
+        self.tokenizer = tokenizer
+
+    def render(self, history: tuple[Step, ...], last_action: str | None, privileged: Privileged) -> str:
+        shown = render_history((), last_action)
+        for count in range(1, len(history) + 1):
+            longer = render_history(history[-count:], last_action)
+            if len(self.tokenizer.encode(longer)) > self.budget:
+                break
+            shown = longer
+        return shown
+
+
+class OracleB:
+    """The reference context of this name."""
+
+    def __init__(self, budget: int, tokenizer: Tokenizer) -> None:
+        self.budget = budget
+        self.tokenizer = tokenizer
+
+    def render(self, history: tuple[Step, ...], last_action: str | None, privileged: Privileged) -> str:
+        long = oracle_lines(privileged, long=True)
+        if self._fits(long):
+            return "\n".join(long)
+        kept: list[str] = []
+        for line in oracle_lines(privileged, long=False):
+            if not self._fits([*kept, line]):
+                break
+            kept.append(line)
+        return "\n".join(kept)
+
+    def _fits(self, lines: Sequence[str]) -> bool:
+        return len(self.tokenizer.encode("\n".join(lines))) <= self.budget
+
+
+_BUDGETED: dict[str, Callable[[int, Tokenizer], Reference]] = {"lastk": LastK, "oracle-b": OracleB}
+
+
+def is_reference(name: str) -> bool:
+    return name == FULL or name in _BUDGETED
+
+
+def load_reference(name: str, budget: int | None, tokenizer: Tokenizer) -> Reference:
+    """The reference context of this name; only `full` has no budget."""
+    if name == FULL:
+        return Full()
+    if budget is None:
+        raise ConfigError(f"The memory {name} needs a budget; only full goes without.")
+    return _BUDGETED[name](budget, tokenizer)
+
 
 TRAINED = "dssr"
 """The summary prompt with a trained adapter: `dssr@NAME`."""
@@ -56,7 +160,7 @@ class Plugged:
         self.build = find_class(name)
 
     async def write(self, view: View, previous: str) -> str:
-        gate = Gate(self.kit.model, lambda messages: check_free(messages, view, previous))
+        gate = WatchedModel(self.kit.model, lambda messages: check_free(messages, view, previous))
         try:
             state = await self.build(msgspec.structs.replace(self.kit, model=gate)).write(view, previous)
         except DssrError:

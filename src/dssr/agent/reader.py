@@ -3,8 +3,7 @@
 import random
 from collections.abc import Sequence
 
-from dssr.agent.layout import reader_messages
-from dssr.agent.texts import load_prompts
+from dssr.agent.prompts import load_prompts, reader_messages
 from dssr.errors import ModelError
 from dssr.models.base import Choose, Message, Model, Tokenizer
 from dssr.types import LABELS, Options

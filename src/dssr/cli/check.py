@@ -19,12 +19,12 @@ def check(
     """Search the stored prompts of a run for anything that writer and reader must not know."""
     import msgspec
 
+    from dssr.agent.leaks import check_prompts
     from dssr.agent.store import stored
-    from dssr.agent.worlds import Worlds
     from dssr.errors import LeakError
     from dssr.measure.grid import open_archive
-    from dssr.measure.leaks import check_prompts
     from dssr.record.run import Run
+    from dssr.worlds.base import Worlds
 
     opened = Run.open(run)
     worlds = Worlds(open_archive(opened.config))

@@ -37,7 +37,7 @@ Row = Mapping[str, Any]
 
 def load_config(name: str) -> Config:
     """Read a configuration by name or path."""
-    from dssr.configs import load
+    from dssr.config import load
 
     return load(name)
 

@@ -21,10 +21,10 @@ from dssr.cli.diagnose import GamesOption, with_bounds
 from dssr.config import Config
 
 if TYPE_CHECKING:
-    from dssr.games.archive import Archive
-    from dssr.measure.grid import Ask
+    from dssr.measure.grid import Grid
     from dssr.models.base import Model
     from dssr.record.run import Run
+    from dssr.worlds.cooking.archive import Archive
 
 PointsOption = Annotated[int | None, typer.Option("--points", "-p", help="Write points; the configuration's if unset.")]
 SplitOption = Annotated[str, typer.Option("--split", help="train or valid.")]
@@ -44,14 +44,14 @@ def continuation(
     as_json: JsonOption = False,
 ) -> None:
     """Play candidates of logged write points to the end, and correlate their scores with their returns."""
-    from dssr.learn.continuation import continuation_ask
+    from dssr.measure.continuation import continuation_grid
     from dssr.measure.grid import open_archive
     from dssr.models.load import load_models
     from dssr.seeds import digest_of
 
     settings = load_config(config)
     archive = open_archive(settings)
-    ask = continuation_ask(settings, archive, split, games)
+    ask = continuation_grid(settings, archive, split, games)
     count = settings.continuation.points if points is None else points
     name = f"continuation-{settings.name}-{digest_of(settings.digest(), ask.split, ask.games, count)[:8]}"
     place = out or Path(settings.runs) / name
@@ -64,7 +64,7 @@ def continuation(
 
 def run_continuation(
     settings: Config,
-    ask: "Ask",
+    ask: "Grid",
     archive: "Archive",
     models: "tuple[Model, Model]",
     points: int,
@@ -73,15 +73,15 @@ def run_continuation(
     quiet: bool = False,
 ) -> "tuple[Run, dict[str, Any]]":
     """Play, check that logs are reproduced, try candidates, check for leaks, summarise."""
-    from dssr.learn.continuation import Continuation, check_size, continuation_jobs
-    from dssr.measure.grid import arguments_of, fingerprints, open_desk
-    from dssr.measure.leaks import refuse_leaks
+    from dssr.agent.leaks import refuse_leaks
+    from dssr.measure.continuation import Continuation, check_size, continuation_jobs
+    from dssr.measure.grid import arguments_of, fingerprints, open_agent
     from dssr.record.run import Run
 
     check_size(settings, points)
     jobs = continuation_jobs(ask, settings)
-    with open_desk(settings, archive, models, jobs) as desk:
-        prints, arguments = fingerprints(ask, desk), arguments_of(ask) | {"points": points}
+    with open_agent(settings, archive, models, jobs) as agent:
+        prints, arguments = fingerprints(ask, agent), arguments_of(ask) | {"points": points}
         say(
             f"{len(jobs)} trajectories, then {points} points x {settings.continuation.candidates} candidates, "
             f"each played to the end; into {place}",
@@ -90,7 +90,7 @@ def run_continuation(
         with Run.start(
             place, command="continuation", config=settings, models=prints, arguments=arguments, resume=resume
         ) as run:
-            study = Continuation(run, settings, jobs, points, desk)
+            study = Continuation(run, settings, jobs, points, agent)
 
             async def go() -> None:
                 try:
@@ -105,7 +105,7 @@ def run_continuation(
                         await model.close()
 
             asyncio.run(go())
-            refuse_leaks(run, desk.worlds)
+            refuse_leaks(run, agent.worlds)
             summary = study.rows()
             run.finish(summary)
     return run, summary

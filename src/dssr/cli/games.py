@@ -39,7 +39,7 @@ def make(
     as_json: JsonOption = False,
 ) -> None:
     """Make the games of a configuration. Run again after an interruption: finished games are kept."""
-    from dssr.games.generate import make_archive, plan_games
+    from dssr.worlds.cooking.generate import make_archive, plan_games
 
     settings = load_config(config)
     place = folder_of(settings, folder)
@@ -62,8 +62,8 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Verify every game: its files, that Phase A shows all that is needed, that the reference policy wins."""
-    from dssr.games.archive import Archive
-    from dssr.games.check import check_game
+    from dssr.worlds.cooking.archive import Archive
+    from dssr.worlds.cooking.check import check_game
 
     settings = load_config(config)
     place = folder_of(settings, folder)
@@ -97,8 +97,8 @@ def stats(
     as_json: JsonOption = False,
 ) -> None:
     """Print, per room count and filler length, the steps of both phases and the tokens of the history."""
-    from dssr.games.archive import Archive
-    from dssr.games.sizes import size_rows
+    from dssr.measure.environment import size_rows
+    from dssr.worlds.cooking.archive import Archive
 
     settings = load_config(config)
     archive = Archive.open(folder_of(settings, folder))

@@ -10,7 +10,7 @@ from dssr.cli.common import DEFAULT_CONFIG, ConfigOption, JsonOption, emit, load
 from dssr.config import Config
 
 if TYPE_CHECKING:
-    from dssr.record.ledger import Ledger
+    from dssr.measure.ledger import Ledger
     from dssr.record.seal import Seal
 
 NameOption = Annotated[str | None, typer.Option(help="The memory of this role, as named in the runs.")]
@@ -32,7 +32,7 @@ def now() -> str:
 
 
 def ledger_of(settings: Config) -> "Ledger":
-    from dssr.record.ledger import Ledger
+    from dssr.measure.ledger import Ledger
 
     return Ledger(Path(settings.runs) / "ledger.jsonl")
 
@@ -45,7 +45,7 @@ def seal_of(settings: Config) -> "Seal":
 
 def write(config: ConfigOption = DEFAULT_CONFIG) -> None:
     """Write the gates of a configuration into its ledger, before there are data."""
-    from dssr.stats.gates import statements
+    from dssr.measure.gates import statements
 
     settings = load_config(config)
     ledger = ledger_of(settings)
@@ -73,9 +73,8 @@ def judge(
     """Judge one gate on finished runs and add the verdict to the ledger."""
     import msgspec
 
-    from dssr.measure.judge import Case, checks_of
+    from dssr.measure.gates import Case, checks_of, verdict
     from dssr.measure.study import Study
-    from dssr.stats.gates import verdict
 
     ledger = ledger_of(load_config(config))
     statement = ledger.statement(gate)

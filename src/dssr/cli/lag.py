@@ -21,9 +21,9 @@ def lag(run: RunArgument, out: OutOption = None, resume: ResumeOption = False, a
     A finished run is never changed: the lags go into a run of their own, by default RUN-lag.
     """
     from dssr.agent.store import stored
-    from dssr.measure.binned import chunk_rows, lag_bin_rows
     from dssr.measure.diagnose import measure_lags
-    from dssr.measure.grid import open_archive, open_desk
+    from dssr.measure.grid import open_agent, open_archive
+    from dssr.measure.rows import chunk_rows, lag_bin_rows
     from dssr.measure.study import Study
     from dssr.models.load import load_models
     from dssr.record.run import Run
@@ -36,8 +36,8 @@ def lag(run: RunArgument, out: OutOption = None, resume: ResumeOption = False, a
     place = out or run.with_name(f"{run.name}-lag")
     episodes = [played for played in stored(source) if played.episode.key in study.audited_keys]
     jobs = [played.episode.job for played in episodes]
-    with open_desk(settings, open_archive(settings), models, jobs) as desk:
-        prints = {"reader": desk.reader.fingerprint()}
+    with open_agent(settings, open_archive(settings), models, jobs) as agent:
+        prints = {"reader": agent.reader.fingerprint()}
         if prints["reader"] != source.info.models.get("reader"):
             say("The reader is not the one of the run: its weights or settings have changed since.", as_json)
         arguments = {"source": source.path.name, "digest": source.info.digest}
@@ -48,7 +48,7 @@ def lag(run: RunArgument, out: OutOption = None, resume: ResumeOption = False, a
 
             async def go() -> None:
                 try:
-                    await measure_lags(made, episodes, desk, settings.measure, advance)
+                    await measure_lags(made, episodes, agent, settings.measure, advance)
                 finally:
                     for model in dict.fromkeys(models):
                         await model.close()

@@ -5,11 +5,14 @@
 
 import importlib
 import sys
+from importlib.metadata import entry_points
 
 import typer
 
 from dssr.errors import DssrError
 
+COMMANDS = "dssr.commands"
+"""Entry points of this group are `register(app)` functions of other packages."""
 INTERRUPTED = 130
 """The exit code typer gives to Ctrl-C."""
 AREAS = (
@@ -29,7 +32,6 @@ AREAS = (
     "gates",
     "report",
     "export",
-    "nano",
     "cache",
 )
 """Modules of this folder, in the order of the help text; each has `register(app)`."""
@@ -45,6 +47,8 @@ def build() -> typer.Typer:
     )
     for area in AREAS:
         importlib.import_module(f"dssr.cli.{area}").register(app)
+    for plugged in entry_points(group=COMMANDS):
+        plugged.load()(app)
     return app
 
 

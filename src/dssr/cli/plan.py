@@ -6,15 +6,7 @@ from typing import Annotated
 import typer
 
 from dssr.cli.common import DEFAULT_CONFIG, ConfigOption, JsonOption, emit, load_config
-from dssr.cli.diagnose import (
-    BudgetOption,
-    FillerOption,
-    GamesOption,
-    LagOption,
-    MemoryOption,
-    SplitOption,
-    ask_for,
-)
+from dssr.cli.diagnose import BudgetOption, FillerOption, GamesOption, LagOption, MemoryOption, SplitOption, ask_for
 from dssr.errors import UsageError
 
 CalibrateOption = Annotated[
@@ -48,9 +40,8 @@ def plan(
     """Count the calls and tokens of a diagnosis; with rates or prices also hours or cost."""
     import msgspec
 
-    from dssr.measure.calibrate import rates
-    from dssr.measure.grid import jobs_of, open_archive, open_desk
-    from dssr.measure.plan import Rates, totals
+    from dssr.measure.grid import jobs_of, open_agent, open_archive
+    from dssr.measure.plan import Rates, rates, totals
     from dssr.measure.plan import plan as count
     from dssr.models.load import load_models
 
@@ -60,10 +51,10 @@ def plan(
     archive = open_archive(settings)
     ask = ask_for(settings, archive, memory, budget, filler, games, split, lag)
     jobs = jobs_of(ask, settings)
-    with open_desk(settings, archive, load_models(settings), jobs) as desk:
-        loads = count(ask, settings, desk)
+    with open_agent(settings, archive, load_models(settings), jobs) as agent:
+        loads = count(ask, settings, agent)
         if calibrate:
-            read_rate, write_rate = asyncio.run(rates(ask, settings, desk))
+            read_rate, write_rate = asyncio.run(rates(ask, settings, agent))
     total = totals(loads, Rates(read_rate, write_rate, price_in, price_out))
     rows = [msgspec.to_builtins(load) for load in loads]
     if as_json:

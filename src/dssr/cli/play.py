@@ -35,8 +35,8 @@ def play(
     import msgspec
 
     from dssr.agent.episode import play as play_job
-    from dssr.agent.reference import FULL
-    from dssr.measure.grid import open_archive, open_desk
+    from dssr.agent.memory import FULL
+    from dssr.measure.grid import open_agent, open_archive
     from dssr.models.load import load_models
     from dssr.types import Cell, Job
 
@@ -45,8 +45,8 @@ def play(
     job = Job(game, cell, settings.seed, settings.agent.temperature, settings.agent.epsilon, "reader")
     archive = open_archive(settings)
     archive.game(game)
-    with open_desk(settings, archive, load_models(settings), [job]) as desk:
-        played = asyncio.run(play_job(job, desk))
+    with open_agent(settings, archive, load_models(settings), [job]) as agent:
+        played = asyncio.run(play_job(job, agent))
     if as_json:
         emit({"episode": msgspec.to_builtins(played.episode), "steps": msgspec.to_builtins(played.steps)}, True)
     else:

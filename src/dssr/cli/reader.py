@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 def train(config: ConfigOption = DEFAULT_CONFIG, out: OutOption = None, as_json: JsonOption = False) -> None:
     """Behaviour cloning over the context mixture, then DAgger. Run it again to go on where it stopped."""
-    from dssr.learn.reader.dagger import Dagger
+    from dssr.train.reader.dagger import Dagger
 
     settings = load_config(config)
     model = settings.reader_model or settings.writer_model
@@ -43,11 +43,10 @@ def accept(
 ) -> None:
     """Play validation games with the full history and no filler; exit 1 if the reader is not good enough."""
     from dssr.cli.diagnose import ask_for, default_place, run_diagnosis
-    from dssr.learn.accepted import note
-    from dssr.learn.reader.accept import acceptance
-    from dssr.learn.reader.dagger import with_reader
     from dssr.measure.grid import open_archive
     from dssr.models.load import load_models
+    from dssr.train.reader.accept import acceptance, note_acceptance
+    from dssr.train.reader.dagger import with_reader
     from dssr.types import Episode
 
     settings = load_config(config)
@@ -58,7 +57,7 @@ def accept(
     place = out or default_place(settings, ask)
     run, _ = run_diagnosis(settings, ask, archive, load_models(settings), place, resume, as_json)
     verdict: dict[str, Any] = acceptance(run.read("episodes", Episode), settings.reader.accept)
-    noted = note(settings, run.info.models["reader"], verdict, run.path)
+    noted = note_acceptance(settings, run.info.models["reader"], verdict, run.path)
     emit({**verdict, "run": str(run.path), "noted": str(noted)}, as_json)
     if not verdict["accepted"]:
         raise typer.Exit(1)

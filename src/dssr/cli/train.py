@@ -14,8 +14,8 @@ from dssr.config import Config
 from dssr.errors import RecordError, UsageError
 
 if TYPE_CHECKING:
-    from dssr.learn.forecast import Forecast
-    from dssr.learn.line import Line
+    from dssr.train.forecast import Forecast
+    from dssr.train.line import Line
     from dssr.types import RoundResult
 
 VariantOption = Annotated[
@@ -52,7 +52,7 @@ def train(
     as_json: JsonOption = False,
 ) -> None:
     """Train the writer: collect, try candidates, score them by the reader's later loss, fine-tune, validate."""
-    from dssr.learn.reader.dagger import with_reader
+    from dssr.train.reader.dagger import with_reader
 
     settings = load_config(config)
     if settings.writer_model.backend not in ("hf", "vllm"):
@@ -94,7 +94,7 @@ class Training:
     def line(self, variant: str, seed: int, span: range) -> dict[str, Any]:
         """Train one line, and say what it came to."""
         from dssr.cli.board import Board
-        from dssr.learn.line import Line, line_folder
+        from dssr.train.line import Line, line_folder
 
         place = line_folder(self.study, variant, seed)
         board = Board(f"{variant}, seed {seed}", span)
@@ -119,21 +119,21 @@ class Training:
         """Ask whether the reader may be trained on, and say what the work will take."""
         import msgspec
 
-        from dssr.learn.accepted import require
-        from dssr.learn.forecast import forecast, grid_of
-        from dssr.measure.calibrate import rates
+        from dssr.measure.plan import rates
+        from dssr.train.forecast import forecast, sample_grid
+        from dssr.train.reader.accept import require_accepted
 
-        with line.desk(-1) as desk:
-            line.identify(desk)
+        with line.agent(-1) as agent:
+            line.identify(agent)
             if not self.force:
-                require(self.settings, desk.reader.fingerprint())
-            speed = asyncio.run(rates(grid_of(line), self.settings, desk))
-            expected = forecast(line, span, desk, speed)
+                require_accepted(self.settings, agent.reader.fingerprint())
+            speed = asyncio.run(rates(sample_grid(line), self.settings, agent))
+            expected = forecast(line, span, agent, speed)
         self._say_expected(expected, speed, line.directory)
         return {**msgspec.to_builtins(expected), "read_rate": speed[0], "write_rate": speed[1]}
 
     def _say_expected(self, expected: "Forecast", speed: tuple[float, float], place: Path) -> None:
-        from dssr.learn.forecast import TRAINING
+        from dssr.train.forecast import TRAINING
 
         for load in expected.loads:
             say(
@@ -168,9 +168,9 @@ class Training:
         """The selected configuration (or the best round of one variant) with several seeds."""
         import msgspec
 
-        from dssr.learn.line import line_folder
-        from dssr.learn.select import selected
-        from dssr.learn.variants import MAIN, names, variant_of
+        from dssr.train.line import line_folder
+        from dssr.train.results import selected
+        from dssr.train.variants import MAIN, names, variant_of
 
         known = names(self.settings.writer) if variant is None else (variant,)
         titles = {variant_of(name, self.settings.writer).title: name for name in known}
@@ -202,8 +202,8 @@ class Training:
 
     def results(self, variant: str, seed: int) -> "list[RoundResult]":
         """What a line's validation has stored so far."""
-        from dssr.learn.line import line_folder
         from dssr.record.run import Run
+        from dssr.train.line import line_folder
         from dssr.types import RoundResult
 
         place = line_folder(self.study, variant, seed)
@@ -211,7 +211,7 @@ class Training:
 
     def done(self, variant: str, seed: int, span: range) -> bool:
         """Whether a line has nothing left to do of these rounds: it has had the last of them, or has ended."""
-        from dssr.learn.line import line_folder
+        from dssr.train.line import line_folder
 
         ended = (line_folder(self.study, variant, seed) / "summary.json").exists()
         return ended or any(row.round == span[-1] for row in self.results(variant, seed))

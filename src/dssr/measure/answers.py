@@ -1,8 +1,8 @@
 """The answer in one sentence per memory: was the state too small, or did the writer choose badly?"""
 
 from dssr.errors import StatsError
+from dssr.measure.rows import Row, columns, game_values, groups
 from dssr.measure.study import Study
-from dssr.measure.tables import Row, columns, game_values, groups
 from dssr.stats.bootstrap import Interval, align, mean_intervals
 from dssr.stats.contrasts import over_lags
 

@@ -7,15 +7,14 @@ delta = beta + kappa: what the state lost, what the budget alone would lose, wha
 import asyncio
 from collections.abc import Sequence
 
-from dssr.agent.base import Kit
 from dssr.agent.budget import enforce
-from dssr.agent.episode import Desk, Played
-from dssr.agent.memory import Prompted
+from dssr.agent.episode import Agent, Played
+from dssr.agent.history import render_history
+from dssr.agent.memory import Kit, Prompted
 from dssr.config import MeasureConfig
-from dssr.games.history import render_history
-from dssr.measure.coverage import coverage, directives_shown
 from dssr.seeds import seed_of
 from dssr.types import Audit, Job, Options, Step, View
+from dssr.worlds.cooking.coverage import coverage, directives_shown
 
 ORACLE_STYLE = "summary"
 
@@ -34,27 +33,27 @@ def has_audits(job: Job) -> bool:
     return job.cell.budget is not None
 
 
-async def audit_episode(played: Played, goal: str, desk: Desk, measure: MeasureConfig) -> list[Audit]:
+async def audit_episode(played: Played, goal: str, agent: Agent, measure: MeasureConfig) -> list[Audit]:
     """The audits of one finished episode, at its seeded points."""
     points = audited_steps(played.steps, played.episode.job, measure.points)
-    return list(await asyncio.gather(*(audit(played, step, goal, desk, measure) for step in points)))
+    return list(await asyncio.gather(*(audit(played, step, goal, agent, measure) for step in points)))
 
 
-async def audit(played: Played, index: int, goal: str, desk: Desk, measure: MeasureConfig) -> Audit:
+async def audit(played: Played, index: int, goal: str, agent: Agent, measure: MeasureConfig) -> Audit:
     """Losses at one decision point."""
     episode, step = played.episode, played.steps[index]
     options = options_of(step)
     history = history_at(played.steps, index)
     full, (oracle, best) = await asyncio.gather(
-        desk.reader.nll(goal, history, step.observation, options),
-        read_time_oracle(goal, history, step, episode.job, desk, measure),
+        agent.reader.nll(goal, history, step.observation, options),
+        read_time_oracle(goal, history, step, episode.job, agent, measure),
     )
     directives = directives_shown(played.steps, episode.reveal)
     return Audit(
         episode=episode.key,
         step=index,
         rewrites=index - episode.reveal,
-        nll_state=await state_loss(step, goal, desk),
+        nll_state=await state_loss(step, goal, agent),
         nll_full=full,
         nll_oracle=oracle,
         oracle_state=best,
@@ -63,36 +62,36 @@ async def audit(played: Played, index: int, goal: str, desk: Desk, measure: Meas
 
 
 async def read_time_oracle(
-    goal: str, history: str, step: Step, job: Job, desk: Desk, measure: MeasureConfig
+    goal: str, history: str, step: Step, job: Job, agent: Agent, measure: MeasureConfig
 ) -> tuple[float, str]:
     """The lowest loss among states that the untrained writer makes from the whole history at once."""
     budget = job.cell.budget
     assert budget is not None, "only cells with a budget are audited"
     kit = Kit(
         budget=budget,
-        tokenizer=desk.reader.tokenizer,
-        model=desk.writer,
+        tokenizer=agent.reader.tokenizer,
+        model=agent.writer,
         adapter=None,
         temperature=measure.oracle_temperature,
         seed=job.seed,
     )
-    writer = Prompted(kit, desk.prompts.writer(ORACLE_STYLE, budget))
+    writer = Prompted(kit, agent.prompts.writer(ORACLE_STYLE, budget))
     view = View(goal=goal, last_action=None, observation=history)
     replies = await asyncio.gather(
         *(writer.sample(view, "", measure.oracle_temperature, index) for index in range(measure.oracle_samples))
     )
-    states = list(dict.fromkeys(enforce(reply, budget, desk.reader.tokenizer).state for reply in replies))
+    states = list(dict.fromkeys(enforce(reply, budget, agent.reader.tokenizer).state for reply in replies))
     options = options_of(step)
-    losses = await asyncio.gather(*(desk.reader.nll(goal, state, step.observation, options) for state in states))
+    losses = await asyncio.gather(*(agent.reader.nll(goal, state, step.observation, options) for state in states))
     return min(zip(losses, states, strict=True), key=lambda pair: pair[0])
 
 
-async def state_loss(step: Step, goal: str, desk: Desk) -> float:
+async def state_loss(step: Step, goal: str, agent: Agent) -> float:
     """The loss under the logged state; a decision driven by the reference was not scored when it was made."""
     assert step.decision is not None
     if step.decision.nll is not None:
         return step.decision.nll
-    return await desk.reader.nll(goal, step.write.state, step.observation, step.decision.options)
+    return await agent.reader.nll(goal, step.write.state, step.observation, step.decision.options)
 
 
 def history_at(steps: Sequence[Step], index: int) -> str:

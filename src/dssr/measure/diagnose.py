@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from dssr.agent.episode import Desk, Played, episode_key, play
+from dssr.agent.episode import Agent, Played, episode_key, play
 from dssr.agent.order import in_order
 from dssr.agent.store import save
 from dssr.config import MeasureConfig
@@ -14,8 +14,8 @@ from dssr.errors import GameError, ModelError
 from dssr.measure.answers import answer_rows
 from dssr.measure.audit import audit_episode, audited_steps, has_audits
 from dssr.measure.lag import measure_lag
+from dssr.measure.rows import cell_rows, lag_mean_rows, relation, slope_rows
 from dssr.measure.study import Problem, Study
-from dssr.measure.tables import cell_rows, lag_mean_rows, relation, slope_rows
 from dssr.record.run import Run
 from dssr.types import Audit, Job, Lag
 
@@ -33,7 +33,7 @@ class Measured:
 async def diagnose(
     run: Run,
     jobs: Sequence[Job],
-    desk: Desk,
+    agent: Agent,
     measure: MeasureConfig,
     lag: bool = False,
     done: Callable[[int], None] = lambda count: None,
@@ -41,50 +41,50 @@ async def diagnose(
     """Do what the run still owes. Lines are written in the order of the jobs, whatever finishes first."""
     owed = []
     for job in jobs:
-        if run.has("episodes", episode_key(job, desk, desk.worlds.archive.game(job.game).md5)):
+        if run.has("episodes", episode_key(job, agent, agent.worlds.archive.game(job.game).md5)):
             done(1)
         else:
             owed.append(job)
-    async for found in in_order(partial(measured, job, desk, measure, lag) for job in owed):
+    async for found in in_order(partial(measured, job, agent, measure, lag) for job in owed):
         store(run, found)
         done(1)
 
 
-async def measured(job: Job, desk: Desk, measure: MeasureConfig, lag: bool) -> Measured:
+async def measured(job: Job, agent: Agent, measure: MeasureConfig, lag: bool) -> Measured:
     """Play one episode and audit it. A failed measurement is recorded beside the episode, never as a number."""
-    played = await play(job, desk)
+    played = await play(job, agent)
     if played.episode.outcome == "error" or not has_audits(job):
         return Measured(played)
     key = played.episode.key
-    with desk.worlds.playing(job.game) as world:
+    with agent.worlds.playing(job.game) as world:
         goal = world.goal
     try:
-        audits = await audit_episode(played, goal, desk, measure)
-        lags = await lags_of(played, goal, desk, measure) if lag else []
+        audits = await audit_episode(played, goal, agent, measure)
+        lags = await lags_of(played, goal, agent, measure) if lag else []
     except (ModelError, GameError) as error:
         return Measured(played, problems=[Problem(key, "audit", str(error))])
     return Measured(played, audits, lags)
 
 
-async def lags_of(played: Played, goal: str, desk: Desk, measure: MeasureConfig) -> list[Lag]:
+async def lags_of(played: Played, goal: str, agent: Agent, measure: MeasureConfig) -> list[Lag]:
     """Relevance lags at the audited points of an episode."""
     points = audited_steps(played.steps, played.episode.job, measure.points)
-    return list(await asyncio.gather(*(measure_lag(played, step, goal, desk, measure.block) for step in points)))
+    return list(await asyncio.gather(*(measure_lag(played, step, goal, agent, measure.block) for step in points)))
 
 
 async def measure_lags(
     run: Run,
     episodes: Sequence[Played],
-    desk: Desk,
+    agent: Agent,
     measure: MeasureConfig,
     done: Callable[[int], None] = lambda count: None,
 ) -> None:
     """Relevance lags of stored episodes, into a run of their own, in their order."""
 
     def work(played: Played) -> Callable[[], Awaitable[list[Lag]]]:
-        with desk.worlds.playing(played.episode.job.game) as world:
+        with agent.worlds.playing(played.episode.job.game) as world:
             goal = world.goal
-        return lambda: lags_of(played, goal, desk, measure)
+        return lambda: lags_of(played, goal, agent, measure)
 
     owed = []
     for played in episodes:

@@ -8,25 +8,23 @@ from typing import TypeVar
 
 import msgspec
 
-from dssr.agent.base import Kit
 from dssr.agent.capture import share
-from dssr.agent.episode import Desk
-from dssr.agent.memory import load_memory, split_name
+from dssr.agent.episode import Agent
+from dssr.agent.memory import FULL, Kit, is_reference, load_memory, split_name
+from dssr.agent.prompts import load_prompts
 from dssr.agent.reader import Reader
-from dssr.agent.reference import FULL, is_reference
-from dssr.agent.texts import load_prompts
-from dssr.agent.worlds import Worlds
 from dssr.config import Config
 from dssr.errors import UsageError
-from dssr.games.archive import Archive
 from dssr.models.base import Model
 from dssr.models.load import load_models
 from dssr.types import Cell, Job, Record, Split
+from dssr.worlds.base import Worlds
+from dssr.worlds.cooking.archive import Archive
 
 T = TypeVar("T")
 
 
-class Ask(Record, frozen=True):
+class Grid(Record, frozen=True):
     """What one diagnosis was asked for beyond its configuration."""
 
     memories: tuple[str, ...]
@@ -38,7 +36,7 @@ class Ask(Record, frozen=True):
     """Measure the relevance lag at audited points too."""
 
 
-def ask_of(
+def grid_of(
     config: Config,
     archive: Archive,
     memories: Sequence[str] = (),
@@ -47,7 +45,7 @@ def ask_of(
     games: int | None = None,
     split: Split = "valid",
     lag: bool = False,
-) -> Ask:
+) -> Grid:
     """The grid asked for; what is not given comes from the configuration. `games` is how many per room count."""
     chosen = [game for rooms in config.games.rooms for game in archive.games(split, rooms)[:games]]
     if not chosen:
@@ -55,7 +53,7 @@ def ask_of(
     low = [number for number in (*budgets, *(filler + 1 for filler in fillers)) if number < 1]
     if low or (games is not None and games < 1):
         raise UsageError("A budget and a number of games must be at least 1, and a filler at least 0.")
-    return Ask(
+    return Grid(
         memories=_once(memories or config.agent.memories),
         budgets=_once(budgets or config.agent.budgets),
         fillers=_once(fillers or config.protocol.fillers),
@@ -65,31 +63,31 @@ def ask_of(
     )
 
 
-def cells_of(ask: Ask, config: Config) -> tuple[Cell, ...]:
+def cells_of(grid: Grid, config: Config) -> tuple[Cell, ...]:
     """The cells in grid order; `full` has no budget and is one cell per filler."""
     return tuple(
         Cell(memory, budget, filler, config.protocol.kind)
-        for memory in ask.memories
-        for budget in ((None,) if memory == FULL else ask.budgets)
-        for filler in ask.fillers
+        for memory in grid.memories
+        for budget in ((None,) if memory == FULL else grid.budgets)
+        for filler in grid.fillers
     )
 
 
-def jobs_of(ask: Ask, config: Config) -> tuple[Job, ...]:
+def jobs_of(grid: Grid, config: Config) -> tuple[Job, ...]:
     """All episodes, game by game, so that an interrupted run holds whole games."""
     return tuple(
         Job(game, cell, config.seed, config.agent.temperature, config.agent.epsilon, "reader")
-        for game in ask.games
-        for cell in cells_of(ask, config)
+        for game in grid.games
+        for cell in cells_of(grid, config)
     )
 
 
 @contextmanager
-def open_desk(config: Config, archive: Archive, models: tuple[Model, Model], jobs: Sequence[Job]) -> Iterator[Desk]:
+def open_agent(config: Config, archive: Archive, models: tuple[Model, Model], jobs: Sequence[Job]) -> Iterator[Agent]:
     """What the episodes of a run share, with every memory of the jobs tried out before anything starts."""
     writer, reader = models
     prompts = load_prompts(config.agent.prompts)
-    desk = Desk(
+    agent = Agent(
         worlds=Worlds(archive),
         writer=writer,
         reader=Reader(reader, config.agent.reader_adapter, prompts.reader),
@@ -99,20 +97,20 @@ def open_desk(config: Config, archive: Archive, models: tuple[Model, Model], job
     )
     for memory in dict.fromkeys(job.cell.memory for job in jobs):
         if not is_reference(memory):
-            load_memory(memory, Kit(64, desk.reader.tokenizer, writer, None, 0.0, 0), prompts)
+            load_memory(memory, Kit(64, agent.reader.tokenizer, writer, None, 0.0, 0), prompts)
     try:
-        yield desk
+        yield agent
     finally:
-        desk.worlds.close()
+        agent.worlds.close()
 
 
 @contextmanager
-def staffed_desk(config: Config, archive: Archive, jobs: Sequence[Job] = ()) -> Iterator[Desk]:
-    """A desk with models of its own, which are closed with it: training needs their memory."""
+def staffed_agent(config: Config, archive: Archive, jobs: Sequence[Job] = ()) -> Iterator[Agent]:
+    """A agent with models of its own, which are closed with it: training needs their memory."""
     models = load_models(config)
     try:
-        with open_desk(config, archive, models, jobs) as desk:
-            yield desk
+        with open_agent(config, archive, models, jobs) as agent:
+            yield agent
     finally:
         for model in dict.fromkeys(models):
             asyncio.run(model.close())
@@ -123,16 +121,16 @@ def open_archive(config: Config) -> Archive:
     return Archive.open(Path(config.data) / config.games.archive)
 
 
-def fingerprints(ask: Ask, desk: Desk) -> dict[str, str]:
+def fingerprints(grid: Grid, agent: Agent) -> dict[str, str]:
     """Role to model, for the run's record: the reader, the writer, and the writer under each adapter used."""
-    adapters = {adapter for memory in ask.memories if (adapter := split_name(memory)[1])}
-    found = {"reader": desk.reader.fingerprint(), "writer": desk.writer.fingerprint()}
-    return found | {f"writer@{adapter}": desk.writer.fingerprint(adapter) for adapter in sorted(adapters)}
+    adapters = {adapter for memory in grid.memories if (adapter := split_name(memory)[1])}
+    found = {"reader": agent.reader.fingerprint(), "writer": agent.writer.fingerprint()}
+    return found | {f"writer@{adapter}": agent.writer.fingerprint(adapter) for adapter in sorted(adapters)}
 
 
-def arguments_of(ask: Ask) -> dict[str, object]:
-    """The ask as plain values, for the run's record."""
-    plain: dict[str, object] = msgspec.to_builtins(ask)
+def arguments_of(grid: Grid) -> dict[str, object]:
+    """The grid as plain values, for the run's record."""
+    plain: dict[str, object] = msgspec.to_builtins(grid)
     return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
 
 

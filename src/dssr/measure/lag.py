@@ -6,8 +6,8 @@ Chunks of the history are left out one at a time; the one whose absence hurts mo
 import asyncio
 from collections.abc import Sequence
 
-from dssr.agent.episode import Desk, Played
-from dssr.games.history import render_history
+from dssr.agent.episode import Agent, Played
+from dssr.agent.history import render_history
 from dssr.measure.audit import history_at, options_of
 from dssr.types import Chunk, ChunkKind, Lag, Record, Step
 
@@ -42,13 +42,13 @@ def without(steps: Sequence[Step], index: int, chunk: Chunk) -> str:
     return render_history(kept, steps[index].action)
 
 
-async def measure_lag(played: Played, index: int, goal: str, desk: Desk, block: int) -> Lag:
+async def measure_lag(played: Played, index: int, goal: str, agent: Agent, block: int) -> Lag:
     """Leave one chunk out at a time, at one decision point."""
     steps, step = played.steps, played.steps[index]
     chunks = chunks_of(steps, index, played.episode.reveal, block)
     contexts = [history_at(steps, index), *(without(steps, index, chunk) for chunk in chunks)]
     full, *rest = await asyncio.gather(
-        *(desk.reader.nll(goal, context, step.observation, options_of(step)) for context in contexts)
+        *(agent.reader.nll(goal, context, step.observation, options_of(step)) for context in contexts)
     )
     return Lag(
         episode=played.episode.key,

@@ -2,22 +2,26 @@
 
 Phase A is known exactly. Phase B is counted twice: as long as the optimal plan, and as long as it may last.
 States are counted as full as their budget allows, so tokens are rather too many than too few.
+
+How fast the models are here: a few real prompts of the grid, timed as one batch of each kind.
 """
 
+import asyncio
+import time
 from dataclasses import dataclass
 
-from dssr.agent.base import Kit
-from dssr.agent.episode import Desk
-from dssr.agent.memory import Prompted
-from dssr.agent.reference import FULL, is_reference
+from dssr.agent.episode import Agent
+from dssr.agent.history import render_history
+from dssr.agent.memory import FULL, Kit, Prompted, is_reference
 from dssr.config import Config
 from dssr.errors import ModelError
-from dssr.games.history import render_history
-from dssr.games.options import options_at
-from dssr.games.protocol import PhaseStep, phase_a
 from dssr.measure.audit import ORACLE_STYLE
-from dssr.measure.grid import Ask, cells_of
-from dssr.types import Cell, Moment, Record, View
+from dssr.measure.grid import Grid, cells_of
+from dssr.models.base import Choose, Generate, Model
+from dssr.models.cache import CachedModel
+from dssr.types import LABELS, Cell, Moment, Record, View
+from dssr.worlds.cooking.protocol import PhaseStep, phase_a
+from dssr.worlds.cooking.world import options_at
 
 
 class Load(Record, frozen=True):
@@ -77,19 +81,19 @@ class Walk:
     visits: int
 
 
-def plan(ask: Ask, config: Config, desk: Desk) -> list[Load]:
+def plan(grid: Grid, config: Config, agent: Agent) -> list[Load]:
     """The loads of a grid, by kind of work. Refuses a grid whose longest prompt the models cannot take."""
     low, high = ({work: Count() for work in WORK} for _ in range(2))
-    frame = frame_of(desk, ask.budgets[0])
-    longest = max(ask.fillers)
-    for game in ask.games:
-        walks = {filler: walk_of(game, config, filler, desk) for filler in ask.fillers}
-        _check_length(game, walks[longest], desk, frame)
-        for cell in cells_of(ask, config):
+    frame = frame_of(agent, grid.budgets[0])
+    longest = max(grid.fillers)
+    for game in grid.games:
+        walks = {filler: walk_of(game, config, filler, agent) for filler in grid.fillers}
+        _check_length(game, walks[longest], agent, frame)
+        for cell in cells_of(grid, config):
             walk = walks[cell.filler]
             shared = config.protocol.kind in ("post", "post-brief") and cell.filler != longest
             for counts, actions in ((low, walk.plan), (high, config.protocol.max_actions)):
-                _cell(cell, walk, actions, shared, frame, ask.lag, config, counts)
+                _cell(cell, walk, actions, shared, frame, grid.lag, config, counts)
     return [load_of(work, low[work], high[work]) for work in WORK if high[work].calls]
 
 
@@ -132,18 +136,18 @@ def _cell(
         counts["lag reads"].add(chunks, chunks * (walk.choice + history))
 
 
-def walk_of(game: str, config: Config, filler: int, desk: Desk) -> Walk:
+def walk_of(game: str, config: Config, filler: int, agent: Agent) -> Walk:
     """Phase A of a game, walked once."""
-    with desk.worlds.playing(game) as world:
+    with agent.worlds.playing(game) as world:
         steps = phase_a(world, config.protocol.kind, filler)
         moment, index = steps[-1].node.moment, len(steps) - 1
         commands = options_at(moment, game, index).commands
-        choice = desk.reader.messages(world.goal, "", steps[-1].observation, commands)
+        choice = agent.reader.messages(world.goal, "", steps[-1].observation, commands)
     return Walk(
         steps=len(steps),
-        shown=sum(_tokens(step.observation, desk) for step in steps),
-        history=_tokens(_history(steps), desk),
-        choice=desk.reader.model.prompt_tokens(choice),
+        shown=sum(_tokens(step.observation, agent) for step in steps),
+        history=_tokens(_history(steps), agent),
+        choice=agent.reader.model.prompt_tokens(choice),
         plan=_actions(moment, config),
         visits=steps[-1].visit + 1,
     )
@@ -164,21 +168,21 @@ def _actions(moment: Moment, config: Config) -> int:
     return min(len(moment.privileged.policy), config.protocol.max_actions)
 
 
-def _tokens(text: str, desk: Desk) -> int:
-    return len(desk.reader.tokenizer.encode(text))
+def _tokens(text: str, agent: Agent) -> int:
+    return len(agent.reader.tokenizer.encode(text))
 
 
-def frame_of(desk: Desk, budget: int) -> int:
+def frame_of(agent: Agent, budget: int) -> int:
     """Tokens of a writer's prompt besides state and observation."""
-    kit = Kit(budget, desk.reader.tokenizer, desk.writer, None, 0.0, 0)
-    empty = Prompted(kit, desk.prompts.writer(ORACLE_STYLE, budget)).messages(View("", None, ""), "")
-    return desk.writer.prompt_tokens(empty)
+    kit = Kit(budget, agent.reader.tokenizer, agent.writer, None, 0.0, 0)
+    empty = Prompted(kit, agent.prompts.writer(ORACLE_STYLE, budget)).messages(View("", None, ""), "")
+    return agent.writer.prompt_tokens(empty)
 
 
-def _check_length(game: str, walk: Walk, desk: Desk, frame: int) -> None:
+def _check_length(game: str, walk: Walk, agent: Agent, frame: int) -> None:
     for who, model, tokens in (
-        ("reader", desk.reader.model, walk.choice + walk.history),
-        ("writer", desk.writer, frame + walk.history),
+        ("reader", agent.reader.model, walk.choice + walk.history),
+        ("writer", agent.writer, frame + walk.history),
     ):
         if tokens > model.context_length:
             raise ModelError(
@@ -199,3 +203,35 @@ def load_of(work: str, low: Count, high: Count) -> Load:
         most_tokens_in=high.tokens_in,
         most_tokens_out=high.tokens_out,
     )
+
+
+CALLS = 64
+"""Of each kind, timed at once: about as many as a study has under way."""
+
+
+async def rates(grid: Grid, config: Config, agent: Agent) -> tuple[float, float]:
+    """Tokens per second read and written by the models themselves, past the cache."""
+    budget = grid.budgets[-1]
+    kit = Kit(budget, agent.reader.tokenizer, agent.writer, None, 0.0, 0)
+    writer = Prompted(kit, agent.prompts.writer(ORACLE_STYLE, budget))
+    with agent.worlds.playing(grid.games[0]) as world:
+        steps = phase_a(world, config.protocol.kind, max(grid.fillers))
+        commands = options_at(steps[-1].node.moment, grid.games[0], len(steps) - 1).commands
+        seen = [steps[place % len(steps)].observation for place in range(CALLS)]
+        reading = [agent.reader.messages(world.goal, text, steps[-1].observation, commands) for text in seen]
+        writing = [writer.messages(View(world.goal, None, text), "") for text in seen]
+    reader, model = _bare(agent.reader.model), _bare(agent.writer)
+    labels = LABELS[: len(commands)]
+    begin = time.perf_counter()
+    await asyncio.gather(*(reader.choose(Choose(one, labels, agent.reader.adapter)) for one in reading))
+    read = sum(map(reader.prompt_tokens, reading)) / (time.perf_counter() - begin)
+    begin = time.perf_counter()
+    replies = await asyncio.gather(*(model.generate(Generate(one, budget, 0.0, 0)) for one in writing))
+    prompts = sum(map(model.prompt_tokens, writing)) / read
+    spent = time.perf_counter() - begin
+    # Reading its prompts is part of a write's time; where that was all of it, writing cost next to nothing.
+    return read, max(sum(reply.tokens for reply in replies), 1) / max(spent - prompts, 0.05 * spent)
+
+
+def _bare(model: Model) -> Model:
+    return model.model if isinstance(model, CachedModel) else model

@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from dssr.agent.base import Memory
 from dssr.agent.budget import enforce
+from dssr.agent.history import render_history
+from dssr.agent.memory import Memory
 from dssr.agent.reader import Reader
-from dssr.games.history import render_history
 from dssr.models.base import Tokenizer
 from dssr.types import Options, Step, View
 

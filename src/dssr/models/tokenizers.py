@@ -2,6 +2,8 @@
 
 Control tokens come from the chat template alone: text that merely looks like one (`<|im_end|>` in a reply or
 an observation) is encoded as ordinary characters, so no message can end its own turn.
+
+The reader answers with one token: every label must be one, whatever stands before and after it.
 """
 
 import copy
@@ -13,6 +15,7 @@ from typing import Any
 from dssr.errors import ModelError
 from dssr.models.base import Message
 from dssr.seeds import digest_of
+from dssr.types import LABELS
 
 MARK = "\ue000{}\ue001"
 """Stands for one message's text while the template is rendered; private-use characters, in no template."""
@@ -90,3 +93,27 @@ def open_tokenizer(folder: str | Path, name: str, revision: str | None = None) -
 
 def first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+PROBE = (Message("system", "Answer with a letter."), Message("user", "Options:\nA: wait\nAction:"))
+
+
+def label_ids(tokenizer: HFTokenizer, labels: Sequence[str] = LABELS) -> dict[str, int]:
+    """The token of each label; refuses a tokenizer on which any label is not a single, prefix-stable token."""
+    prompt = tokenizer.template(PROBE)
+    start = tokenizer.encode_control(prompt)
+    ids: dict[str, int] = {}
+    failed: list[str] = []
+    for label in labels:
+        alone = tokenizer.encode(label)
+        after = tokenizer.encode_control(prompt + label)
+        if len(alone) == 1 and after == [*start, alone[0]] and alone[0] not in ids.values():
+            ids[label] = alone[0]
+        else:
+            failed.append(label)
+    if failed:
+        raise ModelError(
+            f"{len(failed)} of {len(labels)} labels are not single, prefix-stable tokens of {tokenizer.name} "
+            f"({', '.join(failed)}); use another model as the reader"
+        )
+    return ids

@@ -20,10 +20,9 @@ from dssr.errors import ModelError
 from dssr.models.adapters import SETTINGS, adapter_digest, check_adapter, file_digest
 from dssr.models.background import Background
 from dssr.models.base import Choose, Chosen, Generate, Generated, Message
-from dssr.models.labels import label_ids
 from dssr.models.load import weights_folder
-from dssr.models.tokenizers import HFTokenizer, open_tokenizer
-from dssr.models.wire import renormalised
+from dssr.models.server import renormalised
+from dssr.models.tokenizers import HFTokenizer, label_ids, open_tokenizer
 from dssr.seeds import digest_of
 from dssr.types import LABELS
 

@@ -1,4 +1,7 @@
-"""Figures as SVG and PNG files, the same picture every time."""
+"""Figures as SVG and PNG files, the same picture every time.
+
+Figures of training, drawn from its tables.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from dssr.measure.binned import lag_bin_rows, rewrite_rows
+from dssr.measure.rows import cell_rows, lag_bin_rows, rewrite_rows
 from dssr.measure.study import Study
-from dssr.measure.tables import cell_rows
+from dssr.report.tables import Table
 
 Row = dict[str, Any]
 COLORS = ("#4a4f57", "#b0741a", "#2f86c1", "#0b8f73", "#a8427f", "#5c4fb3", "#c4472b", "#6c7a16", "#12717d", "#8c5a3c")
@@ -208,3 +211,49 @@ def legend(figure: Figure, panels: Sequence[Axes]) -> None:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
     figure.legend(list(found.values()), list(found), loc="outside right upper")
+
+
+def draw_training(tables: Sequence[Table], folder: Path) -> list[Path]:
+    """Success and regret by round, and what candidates keep of the recipe, where there are rows for them."""
+    rows = {table.name: [dict(row) for row in table.rows] for table in tables}
+    makers: dict[str, Callable[[], Figure]] = {}
+    if "rounds-success" in rows:
+        makers["rounds"] = lambda: by_round(rows["rounds-success"], rows.get("rounds-kappa", []))
+    if "coverage" in rows:
+        makers["candidate-coverage"] = lambda: by_distance(rows["coverage"])
+    return save_figures(makers, folder) if makers else []
+
+
+def by_round(success: Sequence[dict[str, Any]], kappa: Sequence[dict[str, Any]]) -> Figure:
+    """Means over the fillers; the untrained writer, which has no round, is a dashed line across."""
+    shown = [part for part in ((success, 100.0, "success, %"), (kappa, 1.0, "κ, nats")) if part[0]]
+    figure, found = side_by_side(len(shown), 2.8)
+    for panel, (rows, factor, label) in zip(found, shown, strict=True):
+        for name, color, mark in looks(rows, "writer"):
+            mine = [row for row in rows if row["writer"] == name]
+            values = [factor * row["mean"] for row in mine]
+            if mine[0]["round"] is None:
+                panel.axhline(values[0], color=color, ls="--", label=name)
+            else:
+                panel.plot([row["round"] for row in mine], values, color=color, marker=mark, ms=4, label=name)
+        panel.set_xticks(sorted({row["round"] for row in rows if row["round"] is not None}))
+        panel.set_xlabel("round")
+        panel.set_ylabel(label)
+    legend(figure, found)
+    return figure
+
+
+def by_distance(rows: Sequence[dict[str, Any]]) -> Figure:
+    """Mean coverage of candidates against steps since the reveal."""
+    bins = sorted({row["since"] for row in rows}, key=lambda name: int(name.rstrip("+").split("-")[0]))
+    figure, found = side_by_side(1, 2.8)
+    for name, color, mark in looks(rows, "candidates"):
+        kept = {row["since"]: 100 * row["coverage"] for row in rows if row["candidates"] == name}
+        places = [place for place, one in enumerate(bins) if one in kept]
+        values = [kept[bins[place]] for place in places]
+        found[0].plot(places, values, color=color, marker=mark, ms=4, label=name)
+    found[0].set_xticks(range(len(bins)), bins)
+    found[0].set_xlabel("steps since the recipe was shown")
+    found[0].set_ylabel("directives in candidates, %")
+    legend(figure, found)
+    return figure

@@ -10,9 +10,8 @@ from markupsafe import Markup
 
 from dssr.errors import StatsError
 from dssr.measure.answers import answer_rows
-from dssr.measure.binned import chunk_rows, lag_bin_rows, rewrite_rows
+from dssr.measure.rows import cell_rows, chunk_rows, lag_bin_rows, relation, rewrite_rows
 from dssr.measure.study import Study
-from dssr.measure.tables import cell_rows, relation
 from dssr.report.answer import Answer, answers, half_lives
 from dssr.report.explorer import Packed, ordered
 from dssr.report.paper import paper_cells

@@ -9,10 +9,10 @@ from dssr.measure.study import Study
 from dssr.record.files import write_whole
 from dssr.record.run import Run
 from dssr.report.answer import Answer
-from dssr.report.kinds import Absent, study_tables
 from dssr.report.paper import BESIDE, as_table
+from dssr.report.study_tables import Absent, study_tables
 from dssr.report.tables import Table, latex, markdown, to_csv
-from dssr.report.training import is_training, training_tables
+from dssr.report.training_tables import is_training, training_tables
 from dssr.types import Record
 
 Form = Literal["page", "markdown", "latex", "csv", "figures"]
@@ -49,7 +49,7 @@ def make_report(
     out.mkdir(parents=True, exist_ok=True)
     files = _write_tables(tables, absent, out, forms)
     if trained and "figures" in forms:
-        from dssr.report.training_figures import draw_training
+        from dssr.report.figures import draw_training
 
         files += draw_training(tables, out / "figures")
     answers: list[Answer] = []

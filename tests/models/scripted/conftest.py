@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from dssr.games.archive import Archive
-from dssr.games.protocol import PhaseStep, phase_a
-from dssr.games.world import World
 from dssr.types import Fact, View
+from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.cooking.protocol import PhaseStep, phase_a
+from dssr.worlds.cooking.world import World
 
 GAMES = ("train-6-000", "train-6-001", "valid-6-000", "valid-6-001", "valid-9-000", "valid-12-000")
 

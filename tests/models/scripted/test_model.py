@@ -6,17 +6,16 @@ import math
 import pytest
 from tests.models.scripted.conftest import Walk
 
-from dssr.agent.episode import Desk, Played, play
-from dssr.agent.layout import reader_messages, writer_messages
+from dssr.agent.episode import Agent, Played, play
+from dssr.agent.prompts import load_prompts, reader_messages, writer_messages
 from dssr.agent.reader import Reader
-from dssr.agent.texts import load_prompts
-from dssr.agent.worlds import Worlds
 from dssr.errors import ModelError
-from dssr.games.archive import Archive
 from dssr.models.base import Choose, Generate, Message
 from dssr.models.scripted import FORMATS, ScriptedModel, parse
 from dssr.models.scripted.prompts import order_of
 from dssr.types import LABELS, Cell, Job, View
+from dssr.worlds.base import Worlds
+from dssr.worlds.cooking.archive import Archive
 
 PROMPTS = load_prompts()
 SIX = ("train-6-000", "train-6-001", "train-6-002", "valid-6-000", "valid-6-001")
@@ -27,7 +26,7 @@ def played(archive: Archive, game: str, memory: str, budget: int | None, retenti
     model = ScriptedModel(retention, context_length=100_000)
     worlds = Worlds(archive)
     job = Job(game, Cell(memory, budget, 0, "post"), seed=0, temperature=0.0, epsilon=0.0, driver="reader")
-    done = asyncio.run(play(job, Desk(worlds, model, Reader(model), PROMPTS, max_actions=50)))
+    done = asyncio.run(play(job, Agent(worlds, model, Reader(model), PROMPTS, max_actions=50)))
     worlds.close()
     assert done.episode.error is None
     return done

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dssr.models.scripted.tokenizer import WordTokenizer
+from dssr.models.scripted.model import WordTokenizer
 from dssr.types import LABELS
 
 tokenizer = WordTokenizer()

@@ -1,13 +1,46 @@
-"""Reads states back into claims: the four prompted formats, and raw history standing alone or after a state."""
+"""Reads the lines of `oracle-b`, which name only what still matters and give ways as lists of moves.
+
+Reads states back into claims: the four prompted formats, and raw history standing alone or after a state.
+"""
 
 import re
 
-from dssr.games.compass import DIRECTIONS
-from dssr.models.scripted.claims import APPLIANCES, PARTICIPLES, Claim, put
+from dssr.models.scripted.claims import APPLIANCES, PARTICIPLES, TOOL, Claim, put
 from dssr.models.scripted.formats import NOTHING, SLOTS
-from dssr.models.scripted.lines import is_lines, parse_lines
 from dssr.models.scripted.text import thing
 from dssr.models.scripted.update import finished, replay
+from dssr.worlds.cooking.explorer import DIRECTIONS
+
+_FIRST = "Room: "
+_LINE_WAY = re.compile(r"Way to (.+?): (.+)$")
+_THING = re.compile(r"The (.+?): (?:(carried)|(?:(in|on) ([^,;]+), )?([^,;]+))(?:; (.+))?$")
+
+
+def is_lines(context: str) -> bool:
+    return context.startswith(_FIRST)
+
+
+def parse_lines(context: str) -> list[Claim]:
+    """The claims of all lines."""
+    first, *rest = context.splitlines()
+    claims = [Claim("here", (first.removeprefix(_FIRST).strip(),))]
+    for line in rest:
+        if way := _LINE_WAY.match(line):
+            claims.append(Claim("way", (way[1], way[2].split(", ")[0])))
+        elif thing := _THING.match(line):
+            claims += _thing(*thing.groups(default=""))
+    return claims
+
+
+def _thing(name: str, is_carried: str, preposition: str, holder: str, room: str, verbs: str) -> list[Claim]:
+    if name in APPLIANCES.values():
+        return [Claim("fixture", (name, room, ""))]
+    claims = [] if is_carried else [Claim("at", (name, preposition, holder, room, ""))]
+    if name != TOOL:
+        claims.append(Claim("need", (name,)))
+        claims += [Claim("do", (verb, name)) for verb in verbs.split(", ") if verb in PARTICIPLES]
+    return claims
+
 
 _TAG = re.compile(r"\s*\[(?:certain|likely|unsure)\]\s*$")
 _SENTENCE = re.compile(r"(?<=[.])\s+|\n+")

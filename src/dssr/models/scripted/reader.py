@@ -35,7 +35,7 @@ def logprobs(question: Question, labels: tuple[str, ...]) -> tuple[float, ...]:
 
 def scores(question: Question, options: list[str]) -> dict[str, float]:
     """How good each option looks."""
-    plan = Plan(question, options)
+    plan = CookingPlan(question, options)
     values = {option: HARMFUL if _harmful(option) else POOR for option in options}
     wanted = plan.wanted()
     # A recipe that is done and one that is forgotten look the same: neither leaves a step in the text.
@@ -55,7 +55,7 @@ def beliefs(question: Question) -> list[Claim]:
     return update(understand(context), None, look(question.observation))
 
 
-class Plan:
+class CookingPlan:
     """What to do next, as far as the prompt tells."""
 
     def __init__(self, question: Question, options: list[str]) -> None:

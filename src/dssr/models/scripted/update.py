@@ -1,8 +1,8 @@
 """Brings claims up to date with one more observation: adds what is new, corrects what changed, loses nothing."""
 
-from dssr.games.compass import OPPOSITE
 from dssr.models.scripted.claims import FLOOR, Claim, carried, here, is_done, key, mend, put
 from dssr.models.scripted.text import Sight, Thing, blocks, look
+from dssr.worlds.cooking.explorer import OPPOSITE
 
 
 def update(claims: list[Claim], action: str | None, sight: Sight) -> list[Claim]:

@@ -1,0 +1,160 @@
+"""The prompt files, and how a user's own replace them.
+
+How the two prompts look. Nothing else in the system puts prompt text together.
+
+Looks at every writer message before it is sent: the four fields, nothing else, no trace of the reader's layout.
+
+The question is what the framework or a memory *adds*; a game or an earlier state may say anything, so text that
+came from the view or the previous state never raises an alarm.
+
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from dssr.errors import ConfigError, LeakError
+from dssr.models.base import Choose, Chosen, Generate, Generated, Message, Model, Tokenizer
+from dssr.types import LABELS, Record, View
+
+SHIPPED = Path(__file__).parent / "texts"
+RETENTION = ("summary", "belief", "slots", "guide")
+FILES = ("writer", "reader", *RETENTION)
+
+
+class Prompts(Record, frozen=True):
+    """Texts by file name without `.txt`."""
+
+    texts: dict[str, str]
+
+    @property
+    def reader(self) -> str:
+        return self.texts["reader"]
+
+    def writer(self, style: str, budget: int) -> str:
+        """The writer's system message: the shared framing with one retention instruction and the budget."""
+        framed = self.texts["writer"].replace("{retention}", self.texts[style])
+        return framed.replace("{budget}", str(budget))
+
+
+def load_prompts(folder: str | Path | None = None) -> Prompts:
+    """The shipped prompts; a file of the same name in `folder` replaces one."""
+    chosen = {name: SHIPPED / f"{name}.txt" for name in FILES}
+    if folder is not None:
+        own = {name: path for name in FILES if (path := Path(folder) / f"{name}.txt").is_file()}
+        if not own:
+            wanted = ", ".join(f"{name}.txt" for name in FILES)
+            raise ConfigError(f"{folder} holds no prompt file; give a folder with at least one of {wanted}.")
+        chosen |= own
+    texts = {name: _read(path) for name, path in chosen.items()}
+    for gap in ("{retention}", "{budget}"):
+        if gap not in texts["writer"]:
+            raise ConfigError(f"{chosen['writer']} lacks {gap}; put it where that text belongs.")
+    return Prompts(texts)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read as UTF-8 text: {error}.") from error
+
+
+EMPTY = "(empty)"
+NONE = "(none)"
+CONTEXT_BEGIN = "<CONTEXT>"
+CONTEXT_END = "</CONTEXT>"
+READER_MARKS = (CONTEXT_BEGIN, CONTEXT_END, "Current observation:", "Options:", "Action:")
+"""Lines that only a reader's prompt has."""
+WRITER_FIELDS = ("Goal:", "Previous state:", "Last action:", "New observation:")
+
+
+def writer_messages(system: str, view: View, previous: str) -> tuple[Message, ...]:
+    """The writer's request: the four fields, in order."""
+    values = (view.goal, previous or EMPTY, view.last_action or NONE, view.observation)
+    fields = [f"{label}\n{value}" for label, value in zip(WRITER_FIELDS, values, strict=True)]
+    return (Message("system", system), Message("user", "\n\n".join(fields)))
+
+
+def reader_messages(
+    system: str, goal: str, context: str, observation: str, commands: Sequence[str]
+) -> tuple[Message, ...]:
+    """The reader's request. The context stands early, so that prompts of one history share their beginning."""
+    options = "\n".join(f"{label}. {command}" for label, command in zip(LABELS, commands, strict=False))
+    parts = (
+        f"Goal:\n{goal}",
+        f"{CONTEXT_BEGIN}\n{context or EMPTY}\n{CONTEXT_END}",
+        f"Current observation:\n{observation}",
+        f"Options:\n{options}",
+        "Action:",
+    )
+    return (Message("system", system), Message("user", "\n\n".join(parts)))
+
+
+def check_request(messages: Sequence[Message], view: View, previous: str) -> None:
+    """For the built-in memories: the user message must be exactly the four fields of this view and state."""
+    if [message.role for message in messages] != ["system", "user"]:
+        raise LeakError("A writer's request must be one system and one user message; send nothing else to it.")
+    _refuse_marks(messages[0].content, known="")
+    rest = messages[1].content
+    for part in (
+        "Goal:\n", view.goal,
+        "\n\nPrevious state:\n", previous or "(empty)",
+        "\n\nLast action:\n", view.last_action or "(none)",
+        "\n\nNew observation:\n", view.observation,
+    ):  # fmt: skip
+        if not rest.startswith(part):
+            raise LeakError(f"A writer's message leaves its four fields at {rest[:40]!r}; build it from the view.")
+        rest = rest[len(part) :]
+    if rest:
+        raise LeakError(f"A writer's message has {rest[:40]!r} after its last field; build it from the view.")
+
+
+def check_free(messages: Sequence[Message], view: View, previous: str) -> None:
+    """For a user's memory, whose messages are its own: no line of the reader's layout that it was not given."""
+    known = "\n".join((view.goal, previous, view.last_action or "", view.observation))
+    for message in messages:
+        _refuse_marks(message.content, known)
+
+
+def _refuse_marks(text: str, known: str) -> None:
+    given = {line.strip() for line in known.splitlines()}
+    for line in text.splitlines():
+        if line.strip() in READER_MARKS and line.strip() not in given:
+            raise LeakError(f"A writer's message has the line {line.strip()!r} of the reader's prompt; remove it.")
+
+
+class WatchedModel:
+    """A model that shows every request's messages to `look` before it is sent."""
+
+    def __init__(self, model: Model, look: Callable[[tuple[Message, ...]], None]) -> None:
+        self._model = model
+        self._look = look
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._model.tokenizer
+
+    @property
+    def context_length(self) -> int:
+        return self._model.context_length
+
+    def fingerprint(self, adapter: str | None = None) -> str:
+        return self._model.fingerprint(adapter)
+
+    def prompt_tokens(self, messages: Sequence[Message]) -> int:
+        return self._model.prompt_tokens(messages)
+
+    async def generate(self, request: Generate) -> Generated:
+        self._look(request.messages)
+        return await self._model.generate(request)
+
+    async def choose(self, request: Choose) -> Chosen:
+        self._look(request.messages)
+        return await self._model.choose(request)
+
+    async def close(self) -> None:
+        """The model belongs to the run, not to whoever holds the gate."""

@@ -1,1 +1,0 @@
-"""How the built-in model is made: names, tokenizer, data, curriculum, training."""

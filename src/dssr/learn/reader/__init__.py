@@ -1,1 +1,0 @@
-"""The reader: behaviour cloning of the reference action over many kinds of context, then DAgger."""

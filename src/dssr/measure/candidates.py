@@ -1,0 +1,201 @@
+"""Which writes of the collected episodes are done again: half from Phase A, even over (filler, budget) cells.
+
+Candidates at a write point: sampled from the current writer, scored by what they are worth later.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+import msgspec
+
+from dssr.agent.budget import enforce
+from dssr.agent.episode import Agent, Played, fork
+from dssr.agent.memory import Kit, Prompted, load_memory
+from dssr.config import WriterConfig
+from dssr.errors import ConfigError, ModelError
+from dssr.measure.score import Forward, decision_steps, mean_scores, needed, once
+from dssr.seeds import rng_of
+from dssr.types import Candidate, Episode, Record, Step, View, WritePoint
+from dssr.worlds.cooking.coverage import coverage, directives_shown, holds_command
+
+
+def points_of(episode: Episode, steps: Sequence[Step], horizon: int) -> list[WritePoint]:
+    """Every write of an episode that some decision within the horizon depends on."""
+    budget = episode.job.cell.budget
+    if episode.error is not None or budget is None:
+        return []
+    found = []
+    for step in steps:
+        targets = decision_steps(steps, step.index, horizon)
+        if targets:
+            found.append(
+                WritePoint(
+                    episode=episode.key,
+                    step=step.index,
+                    filler=episode.job.cell.filler,
+                    budget=budget,
+                    phase="A" if step.decision is None else "B",
+                    since_reveal=step.index - episode.reveal,
+                    targets=targets,
+                )
+            )
+    return found
+
+
+def request_at(steps: Sequence[Step], index: int, goal: str) -> tuple[View, str]:
+    """What the writer was given at a step: the view, and the state it had."""
+    previous = steps[index - 1].write.state if index else ""
+    return View(goal=goal, last_action=steps[index].action, observation=steps[index].observation), previous
+
+
+def sample_points(points: Iterable[WritePoint], count: int, phase_a_share: float, *seed: object) -> list[WritePoint]:
+    """At most `count` points: the wanted share from Phase A, and within a phase as even over cells as supply allows."""
+    supply: dict[str, list[WritePoint]] = {"A": [], "B": []}
+    for point in points:
+        supply[point.phase].append(point)
+    from_a = round(count * phase_a_share)
+    chosen = _even(supply["A"], from_a, *seed, "A") + _even(supply["B"], count - from_a, *seed, "B")
+    return sorted(chosen, key=lambda point: point.key)
+
+
+def _even(points: Sequence[WritePoint], count: int, *seed: object) -> list[WritePoint]:
+    """Draw from the cells in turn, so that a scarce cell gives all it has and the others share the rest."""
+    cells: dict[tuple[int, int], list[WritePoint]] = defaultdict(list)
+    for point in sorted(points, key=lambda point: point.key):
+        cells[point.filler, point.budget].append(point)
+    for cell in sorted(cells):
+        rng_of(*seed, cell).shuffle(cells[cell])
+    chosen: list[WritePoint] = []
+    while len(chosen) < count and any(cells.values()):
+        for cell in sorted(cells):
+            if cells[cell] and len(chosen) < count:
+                chosen.append(cells[cell].pop())
+    return chosen
+
+
+class Trouble(Record, frozen=True):
+    """A write point whose candidates could not be made or scored; it is counted and never learnt from."""
+
+    point: str
+    error: str
+
+
+Score = Callable[[WritePoint, str], Awaitable[dict[str, float]]]
+
+
+class Sampling(Record, frozen=True):
+    """How candidates are made and what ranks them."""
+
+    candidates: int
+    temperature: float
+    by_return: bool = False
+    """Ranked by the return of the game played on from them, not by the reader's loss at later decisions."""
+
+
+class CandidateScorer:
+    """One collected episode on which candidates are tried. Roll-forwards of all its points are shared."""
+
+    def __init__(self, played: Played, agent: Agent, sampling: Sampling, config: WriterConfig, seed: int) -> None:
+        self.played, self.agent, self.sampling, self.config = played, agent, sampling, config
+        budget = played.episode.job.cell.budget
+        assert budget is not None, "only written states have candidates"
+        kit = Kit(
+            budget=budget,
+            tokenizer=agent.reader.tokenizer,
+            model=agent.writer,
+            adapter=None,
+            temperature=0.0,
+            seed=seed,
+        )
+        memory = load_memory(played.episode.job.cell.memory, kit, agent.prompts)
+        if not isinstance(memory, Prompted):
+            raise ConfigError(
+                "Only a prompted memory can be trained: a user's class has no model of its own to change."
+            )
+        self.memory, self.budget = memory, budget
+        with agent.worlds.playing(played.episode.job.game) as world:
+            self.goal = world.goal
+            node = world.start()
+            self.admissible = [node.moment.admissible]
+            for step in played.steps[1:]:
+                assert step.action is not None
+                node = world.step(node, step.action)
+                self.admissible.append(node.moment.admissible)
+        self.directives = directives_shown(played.steps, played.episode.reveal)
+        self._ends: dict[tuple[int, str], asyncio.Future[Episode]] = {}
+        self.forward = Forward(memory, agent.reader, agent.reader.tokenizer, budget, self.goal, played.steps)
+
+    def request(self, point: WritePoint) -> tuple[View, str]:
+        """What the writer is given at a point: the view, and the state it had."""
+        return request_at(self.played.steps, point.step, self.goal)
+
+    def reachable(self, point: WritePoint) -> bool:
+        """Whether a directive could still be kept: none has been shown yet, or the input state holds one."""
+        return point.since_reveal <= 0 or (coverage(self.request(point)[1], self.directives) or 0.0) > 0.0
+
+    async def candidates(self, point: WritePoint) -> list[Candidate]:
+        """The point's candidates with what they are ranked by."""
+        return await self._tried(point, self.realised if self.sampling.by_return else self.recursive)
+
+    async def studied(self, point: WritePoint) -> list[Candidate]:
+        """The point's candidates with both kinds of scores and the return they led to."""
+
+        async def everything(point: WritePoint, state: str) -> dict[str, float]:
+            parts = await asyncio.gather(*(ask(point, state) for ask in (self.recursive, self.window, self.realised)))
+            return {name: value for part in parts for name, value in part.items()}
+
+        return await self._tried(point, everything)
+
+    async def _tried(self, point: WritePoint, score: Score) -> list[Candidate]:
+        view, previous = self.request(point)
+        replies = await asyncio.gather(
+            *(
+                self.memory.sample(view, previous, self.sampling.temperature, index)
+                for index in range(self.sampling.candidates)
+            )
+        )
+        states = [enforce(reply, self.budget, self.agent.reader.tokenizer).state for reply in replies]
+        scores = await asyncio.gather(*(score(point, state) for state in states))
+        return [
+            Candidate(
+                point=point.key,
+                index=index,
+                state=state,
+                coverage=coverage(state, self.directives),
+                hint=holds_command(state, self.admissible[point.step]),
+                scores=found,
+            )
+            for index, (state, found) in enumerate(zip(states, scores, strict=True))
+        ]
+
+    async def recursive(self, point: WritePoint, state: str) -> dict[str, float]:
+        """The scores that writers are trained on, `S1`, `S4`, …"""
+        sizes = self.config.targets
+        values = await self.forward.recursive(point.step, state, needed(point.targets, sizes))
+        return {f"S{size}": value for size, value in mean_scores(values, point.targets, sizes).items()}
+
+    async def window(self, point: WritePoint, state: str) -> dict[str, float]:
+        """The scores with raw steps in place of later writes, `W1`, `W4`, …"""
+        sizes = self.config.targets
+        values = await self.forward.window(point.step, state, needed(point.targets, sizes))
+        return {f"W{size}": value for size, value in mean_scores(values, point.targets, sizes).items()}
+
+    async def realised(self, point: WritePoint, state: str) -> dict[str, float]:
+        """Normalised score of the game played on from the state."""
+        ended = await self.continued(point.step, state)
+        return {"return": ended.score / ended.max_score}
+
+    async def continued(self, step: int, state: str) -> Episode:
+        """The game played on from the state, once per state: writer at temperature 0, reader by argmax."""
+
+        async def play_on() -> Episode:
+            episode = self.played.episode
+            job = msgspec.structs.replace(episode.job, temperature=0.0, epsilon=0.0)
+            plain = msgspec.structs.replace(episode, job=job)
+            ended = (await fork(plain, self.played.steps, step, self.agent, state)).episode
+            if ended.error is not None:
+                raise ModelError(f"The continuation of {episode.key} from step {step} failed: {ended.error}")
+            return ended
+
+        return await once(self._ends, (step, state), play_on)

@@ -1,0 +1,266 @@
+"""Scores of candidates against the returns they led to, from the logs of a continuation run.
+
+Does a score foretell the return? Candidates at logged write points, scored, and each played on to the end.
+
+Everything is logged under content keys, so a study broken off computes only what it still owes:
+episodes, steps, prompts   the trajectories
+checks                     points from which the log was reproduced
+candidates, continuations  what was tried at a point and how each game ended; `points` closes the point
+returns                    rank agreement of every score with the return
+
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import groupby
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from dssr.agent.episode import Agent, Played, episode_key, first_difference, fork, run_jobs
+from dssr.agent.memory import TRAINED, split_name
+from dssr.agent.order import in_order
+from dssr.agent.prompts import RETENTION
+from dssr.agent.store import save, stored
+from dssr.config import Config
+from dssr.errors import ConfigError, GameError, ModelError, RecordError, StatsError, UsageError
+from dssr.measure.candidates import CandidateScorer, Sampling, Trouble, points_of, sample_points
+from dssr.measure.grid import Grid, grid_of, jobs_of
+from dssr.record.run import Run
+from dssr.stats.bootstrap import Array, Resampler
+from dssr.stats.ranks import within_point
+from dssr.types import Candidate, Episode, Job, Record, ReturnRow, Split, WritePoint
+from dssr.worlds.cooking.archive import Archive
+
+RETURN = "return"
+
+
+@dataclass(frozen=True)
+class Returns:
+    """One row per write point, one column per candidate."""
+
+    games: tuple[str, ...]
+    """The game of each point: points of one game are resampled together."""
+    returns: Array
+    scores: Mapping[str, Array]
+    """By name, in the order in which candidates store them: `S1`, …, `W1`, …"""
+
+    @classmethod
+    def read(cls, run: Run) -> "Returns":
+        """All points of a run whose candidates were continued, in the order of its log."""
+        games = {episode.key: episode.job.game for episode in run.read("episodes", Episode)}
+        points: dict[str, list[Candidate]] = {}
+        for candidate in run.read("candidates", Candidate):
+            if RETURN in candidate.scores:
+                points.setdefault(candidate.point, []).append(candidate)
+        if not points:
+            raise StatsError(f"{run.path} holds no continued candidates; `dssr continuation` makes them.")
+        names = list(next(iter(points.values()))[0].scores)
+        table = {name: np.array([[one.scores[name] for one in group] for group in points.values()]) for name in names}
+        returns = table.pop(RETURN)
+        return cls(tuple(games[key.partition(":")[0]] for key in points), returns, table)
+
+    @property
+    def varied(self) -> int:
+        """Points at which the return depends on the candidate."""
+        return int((np.ptp(self.returns, axis=1) > 0).sum())
+
+
+def return_rows(found: Returns, sampler: Resampler) -> list[ReturnRow]:
+    """One row per score. A score without a single point where it and the return both vary has no row."""
+    moved = np.ptp(found.returns, axis=1) > 0
+    rows = []
+    for name, scores in found.scores.items():
+        ranked = moved & (np.ptp(scores, axis=1) > 0)
+        if not ranked.any():
+            continue
+        rho = within_point(scores, found.returns, found.games, sampler).interval
+        rows.append(
+            ReturnRow(
+                score=name,
+                rho=rho.estimate,
+                rho_low=rho.low,
+                rho_high=rho.high,
+                points=int(ranked.sum()),
+                without_variance=int((~moved).sum()),
+                unranked=int((moved & ~ranked).sum()),
+            )
+        )
+    return rows
+
+
+Done = Callable[[int], None]
+LEAST = 2
+"""Candidates at a point: fewer cannot be ranked."""
+AT_ONCE = 32
+"""Trajectories tried together; each holds the roll-forwards of all its candidates."""
+
+
+class Checked(Record, frozen=True):
+    """A point from which playing on gave the logged episode."""
+
+    point: str
+    steps: int
+    """Played anew, each as logged."""
+
+
+class Tried(Record, frozen=True):
+    """What became of one point."""
+
+    point: WritePoint
+    candidates: tuple[Candidate, ...] = ()
+    ends: tuple[Episode, ...] = ()
+    """Of the distinct states among the candidates."""
+    trouble: Trouble | None = None
+
+
+def continuation_grid(config: Config, archive: Archive, split: str = "valid", games: int | None = None) -> Grid:
+    """The trajectories of the study, one per game and filler."""
+    study = config.continuation
+    if split not in ("train", "valid"):
+        raise UsageError(f"The study plays train or valid games, not {split!r}; the test split is for `dssr evaluate`.")
+    style = split_name(study.memory)[0]
+    if style not in (*RETENTION, TRAINED):
+        raise ConfigError(
+            f"continuation.memory is {study.memory!r}, which has no candidates to sample; "
+            f"use one of {', '.join(RETENTION)} or dssr@ADAPTER."
+        )
+    named: Split = "train" if split == "train" else "valid"
+    return grid_of(config, archive, [study.memory], [study.budget], games=games, split=named)
+
+
+def check_size(config: Config, points: int) -> None:
+    """Refuse a study that could not say anything."""
+    if points < 1:
+        raise UsageError(f"A study of {points} points measures nothing; give --points or set continuation.points.")
+    if (count := config.continuation.candidates) < LEAST:
+        raise ConfigError(f"continuation.candidates is {count}, but {LEAST} are the least that can be ranked.")
+
+
+def continuation_jobs(grid: Grid, config: Config) -> tuple[Job, ...]:
+    """Without chance, whatever the configuration plays with: a continuation must be able to follow the log."""
+    return tuple(msgspec.structs.replace(job, temperature=0.0, epsilon=0.0) for job in jobs_of(grid, config))
+
+
+class Continuation:
+    """One study in one run directory: `play`, then `check`, then `judge`, then `rows`."""
+
+    def __init__(self, run: Run, config: Config, jobs: Sequence[Job], points: int, agent: Agent) -> None:
+        self.run, self.config, self.jobs, self.agent = run, config, jobs, agent
+        self.wanted = points
+        self.sampling = Sampling(config.continuation.candidates, config.writer.candidate_temperature)
+
+    async def play(self, done: Done) -> None:
+        """The trajectories."""
+        archive = self.agent.worlds.archive
+        keys = {job: episode_key(job, self.agent, archive.game(job.game).md5) for job in self.jobs}
+        owed = [job for job in self.jobs if not self.run.has("episodes", keys[job])]
+        done(len(self.jobs) - len(owed))
+        async for played in run_jobs(owed, self.agent):
+            save(self.run, played)
+            done(1)
+
+    @cached_property
+    def played(self) -> dict[str, Played]:
+        """The trajectories that did not fail."""
+        return {one.episode.key: one for one in stored(self.run) if one.episode.error is None}
+
+    @cached_property
+    def points(self) -> list[WritePoint]:
+        """The sampled write points, in the order of their keys."""
+        horizon = self.config.writer.horizon
+        supply = [point for one in self.played.values() for point in points_of(one.episode, one.steps, horizon)]
+        if not supply:
+            raise StatsError(
+                f"{self.run.path} has no write point: none of its {len(self.jobs)} trajectories reached a decision; "
+                "its episodes.jsonl says why."
+            )
+        share = self.config.writer.phase_a_share
+        return sample_points(supply, self.wanted, share, "continuation", self.config.seed)
+
+    async def check(self, done: Done) -> None:
+        """Play on from every logged state: it must come out as logged, or returns would compare different games."""
+        owed = [point for point in self.points if not self.run.has("checks", point.key)]
+        done(len(self.points) - len(owed))
+        async for checked in in_order(partial(self._reproduce, point) for point in owed):
+            self.run.append("checks", checked.point, checked)
+            done(1)
+
+    async def _reproduce(self, point: WritePoint) -> Checked:
+        logged = self.played[point.episode]
+        again = await fork(logged.episode, logged.steps, point.step, self.agent)
+        where = f"step {point.step} of episode {point.episode} ({logged.episode.job.game}, filler {point.filler})"
+        if again.episode.error is not None:
+            raise ModelError(f"The check of {where} failed: {again.episode.error}")
+        differs = first_difference(logged.steps, again.steps)
+        if differs is not None:
+            raise RecordError(
+                f"Continued from {where}, the game departs from the log at step {differs}: the model does not answer "
+                "equal requests equally, and no return could be trusted; use a backend that does, such as hf."
+            )
+        return Checked(point.key, len(again.steps) - point.step)
+
+    async def judge(self, done: Done) -> None:
+        """Candidates of every point: scored, and played on to the end."""
+        owed = [point for point in self.points if not self.run.has("points", point.key)]
+        done(len(self.points) - len(owed))
+        async for tried in in_order(self._work(owed), AT_ONCE):
+            for one in tried:
+                self._store(one)
+                done(1)
+
+    def _work(self, owed: Sequence[WritePoint]) -> "Iterator[partial[Any]]":
+        """Point by point of one trajectory, whose roll-forwards are shared and then let go."""
+        for _, group in groupby(owed, key=lambda point: point.episode):
+            yield partial(self._trajectory, list(group))
+
+    async def _trajectory(self, points: Sequence[WritePoint]) -> list[Tried]:
+        played = self.played[points[0].episode]
+        scorer = CandidateScorer(played, self.agent, self.sampling, self.config.writer, self.config.seed)
+        return list(await asyncio.gather(*(self._try(scorer, point) for point in points)))
+
+    async def _try(self, scorer: CandidateScorer, point: WritePoint) -> Tried:
+        """A model or game that fails costs its point and no other."""
+        try:
+            candidates = await scorer.studied(point)
+            states = dict.fromkeys(one.state for one in candidates)
+            ends = [await scorer.continued(point.step, state) for state in states]
+        except (ModelError, GameError) as error:
+            return Tried(point, trouble=Trouble(point.key, str(error)))
+        return Tried(point, tuple(candidates), tuple(ends))
+
+    def _store(self, tried: Tried) -> None:
+        """The point's own line goes last and makes it count."""
+        key = tried.point.key
+        if tried.trouble is not None:
+            self.run.append("troubles", key, tried.trouble)
+        else:
+            self.run.extend("candidates", [(f"{key}:{one.index:02d}", one) for one in tried.candidates])
+            self.run.extend("continuations", [(end.key, end) for end in tried.ends])
+        self.run.append("points", key, tried.point)
+
+    def rows(self) -> dict[str, Any]:
+        """Store the rank agreements; what a finished study says, from its own logs."""
+        troubles = sum(1 for _ in self.run.read("troubles", Trouble))
+        if troubles == len(self.points):
+            raise ModelError(f"Every point of {self.run.path} failed, so it measures nothing; see its troubles.jsonl.")
+        stats = self.config.stats
+        found = Returns.read(self.run)
+        rows = return_rows(found, Resampler(stats.resamples, stats.seed, stats.level))
+        self.run.extend("returns", [(row.score, row) for row in rows])
+        return {
+            "returns": [msgspec.to_builtins(row) for row in rows],
+            "unmeasured": [name for name in found.scores if name not in {row.score for row in rows}],
+            "points": len(self.points),
+            "asked": self.wanted,
+            "phase_a": sum(point.phase == "A" for point in self.points),
+            "without_variance": len(found.returns) - found.varied,
+            "troubles": troubles,
+            "candidates": self.sampling.candidates,
+            "distinct": sum(1 for _ in self.run.read("continuations", Episode)),
+            "trajectories": len(self.jobs),
+            "errors": len(self.jobs) - len(self.played),
+        }

@@ -1,0 +1,96 @@
+"""The ledger of a study: gates written before the data, dated amendments, verdicts. Lines are only ever added."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from dssr.errors import RecordError
+from dssr.measure.gates import Verdict
+from dssr.record.files import Lock, told
+from dssr.record.log import Log, read
+from dssr.seeds import digest_of
+from dssr.types import Record
+
+
+class Entry(Record, frozen=True):
+    kind: Literal["gate", "amendment", "verdict"]
+    gate: str
+    date: str
+    """UTC, ISO format; passed in by the command line."""
+    text: str
+    """The statement, the amendment and its reason, or the statement as it was judged."""
+    verdict: Verdict | None = None
+    runs: tuple[str, ...] = ()
+    """Directories of the runs judged."""
+
+
+class Ledger:
+    """One JSON-lines file."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def entries(self) -> list[Entry]:
+        return [entry for _, entry in read(self.path, Entry)]
+
+    def gates(self) -> dict[str, Entry]:
+        """The gates written so far, by name."""
+        return {entry.gate: entry for entry in self.entries() if entry.kind == "gate"}
+
+    def write(self, statements: Mapping[str, str], date: str) -> None:
+        """Write gates down. A gate that stands with other words is not rewritten."""
+        standing = self.gates()
+        for gate, text in statements.items():
+            if gate in standing and standing[gate].text != text:
+                raise RecordError(
+                    f"{self.path} already holds {gate} in other words; add to it with `dssr gates amend {gate} TEXT`."
+                )
+        self._append([Entry("gate", gate, date, text) for gate, text in statements.items() if gate not in standing])
+
+    def amend(self, gate: str, text: str, date: str) -> None:
+        """Add a dated change to a gate; the first wording stays."""
+        self._standing(gate)
+        if not text.strip():
+            raise RecordError(f"an amendment of {gate} needs words: say what changes and why.")
+        self._append([Entry("amendment", gate, date, text)])
+
+    def judge(self, verdict: Verdict, runs: Mapping[str, str], date: str) -> None:
+        """Add a verdict on runs, given as directory to start time; runs older than the gate cannot be judged by it."""
+        written = self._standing(verdict.gate).date
+        early = sorted(run for run, started in runs.items() if started < written)
+        if early:
+            raise RecordError(
+                f"{early[0]} was started before {verdict.gate} was written ({written}); "
+                "a gate judges only data that came after it."
+            )
+        self._append([Entry("verdict", verdict.gate, date, verdict.statement, verdict, tuple(runs))])
+
+    def statement(self, gate: str) -> str:
+        """The gate's words with its amendments."""
+        amended = [entry for entry in self.entries() if entry.gate == gate and entry.kind == "amendment"]
+        return " ".join([self._standing(gate).text, *(f"[Amended {e.date[:10]}: {e.text}]" for e in amended)])
+
+    def _standing(self, gate: str) -> Entry:
+        found = self.gates().get(gate)
+        if found is None:
+            raise RecordError(f"{self.path} holds no gate {gate}; write the gates first with `dssr gates write`.")
+        return found
+
+    def _append(self, entries: Sequence[Entry]) -> None:
+        with self._open() as log:
+            log.append((digest_of(e.kind, e.gate, e.date, e.text, e.runs), e) for e in entries)
+
+    @contextmanager
+    def _open(self) -> Iterator[Log]:
+        with told(f"cannot make {self.path.parent}"):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        lock = Lock(self.path.with_suffix(".lock"))
+        try:
+            log = Log(self.path)
+            try:
+                yield log
+            finally:
+                log.close()
+        finally:
+            lock.release()

@@ -1,0 +1,181 @@
+"""Proves on this machine, when a model is loaded, that company changes no bit and that the shape is understood.
+
+Reads a transformers checkpoint and its adapters, and settles the numerics it runs with.
+"""
+
+import os
+import platform
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from dssr.config import ModelConfig
+from dssr.errors import ModelError
+from dssr.models.adapters import Adapters, weights_digest
+from dssr.models.engine.decode import LONG, TILE, Reply
+from dssr.models.engine.hf import HFModel
+from dssr.models.engine.kv import BLOCK, Ids
+from dssr.models.engine.packed import ATTENTION, ROWS
+from dssr.models.tokenizers import open_tokenizer
+
+LENGTHS = (BLOCK // 3, BLOCK + 9, BLOCK, 2 * BLOCK + 17, LONG + 5, LONG + 5, LONG + BLOCK)
+STEPS = 2
+CLOSE = {torch.float32: 1e-3, torch.bfloat16: 0.2}
+"""How far scores may lie from the stock forward pass, relative to their spread."""
+
+
+@torch.inference_mode()
+def same_in_company(model: HFModel, adapter: str | None) -> bool:
+    """Whether prompts scored and continued alone and together give identical bits."""
+    prompts = _prompts(model)
+    together = _bits(model, prompts, adapter)
+    alone = [bits for prompt in prompts for bits in _bits(model, [prompt], adapter)]
+    return together == alone
+
+
+@torch.inference_mode()
+def agrees_with_stock(model: HFModel, causal: Any) -> bool:
+    """Whether the packed pass computes what transformers' own does, up to rounding."""
+    ids = max(_prompts(model), key=len)
+    model.adapters.use(None)
+    ((_, states),) = model.prefiller.run([ids], None, keep=False)
+    ours = model.body.logits(states)[0]
+    causal.set_attn_implementation("sdpa")
+    try:
+        # A second row that ends at the far position puts the rotary embeddings in the state they have in our passes.
+        ends = [len(ids) - 1, model.body.far if model.body.far is not None else len(ids) - 1]
+        positions = torch.tensor([list(range(end - len(ids) + 1, end + 1)) for end in ends]).to(model.body.device)
+        rows = torch.from_numpy(ids.astype(np.int64))[None].expand(2, -1).to(model.body.device)
+        output = causal(input_ids=rows, position_ids=positions, logits_to_keep=1, use_cache=False)
+        stock = output.logits[0, -1].float()
+    finally:
+        causal.set_attn_implementation(ATTENTION)
+    return float((ours - stock).abs().max()) <= CLOSE[model.body.dtype] * (float(stock.std()) + 1e-6)
+
+
+def _prompts(model: HFModel) -> list[Ids]:
+    """Some that share a prefix and one that does not."""
+    rng = random.Random(0)
+    most = min(model.tokenizer.inner.vocab_size, 1 << 30) - 1
+    stem = [rng.randint(0, most) for _ in range(max(LENGTHS))]
+    other = [rng.randint(0, most) for _ in range(BLOCK // 2)]
+    longest = model.context_length - STEPS - 1
+    return [np.array(ids[:longest], dtype=np.int32) for ids in (*(stem[:length] for length in LENGTHS), other)]
+
+
+def _bits(model: HFModel, prompts: list[Ids], adapter: str | None) -> list[bytes]:
+    """Scores after each prompt, then the states of a few written tokens."""
+    model.adapters.use(adapter)
+    model.prefiller.store.clear()
+    bits = [b""] * len(prompts)
+    replies: list[Reply] = []
+    for finished, states in model.prefiller.run(prompts, adapter, keep=True):
+        fresh = [
+            Reply(done.index, done.path, len(prompts[done.index]), STEPS + 1, 0.0, random.Random(0))
+            for done in finished
+        ]
+        for reply, scores in zip(fresh, model.body.logits(states), strict=True):
+            bits[reply.ticket] = scores.cpu().numpy().tobytes()
+            reply.tokens.append(0)
+        replies += fresh
+    model.decoder.admit(replies)
+    for _ in range(STEPS):
+        states = model.decoder.step()
+        for reply, state in zip(model.decoder.replies, states, strict=True):
+            bits[reply.ticket] += state.float().cpu().numpy().tobytes()
+            reply.tokens[-1], reply.done = 0, False
+    model.decoder.clear()
+    return bits
+
+
+ENGINE = 2
+"""Raised whenever the same weights may give other bits than before, so that stored answers are not mixed."""
+LEAST_KV, MOST_KV = 2**28, 2**31
+"""Bounds of the memory for keys and values, in bytes; between them a quarter of what is free."""
+
+
+def load_hf(config: ModelConfig, folder: str) -> HFModel:
+    """The model, after it has shown that it is understood and that company changes no bit."""
+    device = config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    causal = _read(folder, config, device)
+    tokenizer = open_tokenizer(folder, config.path, config.revision)
+    weights = weights_digest(folder, config.revision)
+    adapters = Adapters(causal, config.path, weights, config.adapters)
+    longest = int(causal.config.max_position_embeddings)
+    model = HFModel(
+        name=config.path,
+        model=causal,
+        tokenizer=tokenizer,
+        adapters=adapters,
+        weights=weights,
+        numerics="",
+        context_length=min(config.context_length, longest),
+        batch_tokens=config.batch_tokens,
+        kv_bytes=_kv_bytes(device),
+    )
+    try:
+        model.numerics = model.batcher.call(lambda: _settle(model, causal, config, device))
+    except BaseException:
+        model.batcher.close()
+        raise
+    return model
+
+
+def _read(folder: str, config: ModelConfig, device: str) -> Any:
+    if Path(folder).is_dir() and not list(Path(folder).glob("*.safetensors")):
+        raise ModelError(f"{folder} holds no *.safetensors weights; dssr loads no other kind")
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        causal = transformers.AutoModelForCausalLM.from_pretrained(
+            folder,
+            revision=config.revision,
+            dtype=getattr(torch, config.dtype),
+            attn_implementation=ATTENTION,
+            use_safetensors=True,
+        )
+    except Exception as error:  # transformers raises many kinds for missing or broken weights
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(f"no model could be read from {folder}: {reason}") from error
+    window = getattr(causal.config, "sliding_window", None)
+    if window and getattr(causal.config, "use_sliding_window", True) and window < config.context_length:
+        raise ModelError(f"{config.path} attends only {window} tokens back; dssr runs models with full attention")
+    return causal.to(device).eval().requires_grad_(False)
+
+
+def _settle(model: HFModel, causal: Any, config: ModelConfig, device: str) -> str:
+    """Picks a thread count that keeps results independent of company; returns the numerics, for the fingerprint."""
+    wanted = config.threads or torch.get_num_threads()
+    if not agrees_with_stock(model, causal):
+        raise ModelError(f"{config.path} computes something dssr does not know; use the vllm backend for it")
+    invariant = False
+    # Some matrix products round differently by row count on several threads, and none do on one.
+    for threads in (wanted,) if config.threads or wanted == 1 or device != "cpu" else (wanted, 1):
+        torch.set_num_threads(threads)
+        invariant = all(same_in_company(model, adapter) for adapter in (None, *model.adapters.names))
+        if invariant:
+            break
+    model.prefiller.store.clear()
+    if not invariant and device == "cpu":
+        raise ModelError(
+            f"on this machine {config.path} answers differently alone and in a batch "
+            f"({threads} threads, {config.dtype}); set threads = 1"
+        )
+    kind = platform.machine() if device == "cpu" else torch.cuda.get_device_name()
+    level = torch.backends.cpu.get_cpu_capability() if device == "cpu" else ""
+    return (
+        f"engine={ENGINE} {config.dtype} {kind} {level} threads={threads} block={BLOCK} rows={ROWS} "
+        f"stem={LONG}/{TILE} invariant={invariant} context={model.context_length} "
+        f"torch={torch.__version__} transformers={transformers.__version__}"
+    )
+
+
+def _kv_bytes(device: str) -> int:
+    if device == "cpu":
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return min(max(free // 4, LEAST_KV), MOST_KV)
+    free, _ = torch.cuda.mem_get_info()
+    return max(free // 4, LEAST_KV)

@@ -1,0 +1,80 @@
+"""The writers that are trained: what each changes about the one recipe."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from dssr.config import WriterConfig
+from dssr.errors import UsageError
+from dssr.measure.candidates import Sampling
+from dssr.types import Candidate, Record
+
+MAIN = "dssr"
+"""The variant whose candidates others learn from."""
+
+
+class Variant(Record, frozen=True):
+    """One way to train the writer."""
+
+    name: str
+    score: str
+    """Which of a candidate's scores ranks it."""
+    points: int
+    phase_a_share: float
+    gap: float
+    candidates: int
+    temperature: float
+    no_hint: bool = False
+    """Leave out candidates that spell out an admissible command."""
+    own: bool = True
+    """Collects episodes and candidates of its own; otherwise it learns from those of `dssr` with the same seed."""
+    reachable: bool = False
+    """After the reveal, keep only points whose input state still holds a directive: what is gone cannot be kept."""
+
+    @property
+    def sampling(self) -> Sampling:
+        """How its candidates are made."""
+        return Sampling(self.candidates, self.temperature, self.score == "return")
+
+    def usable(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """The candidates it may learn from."""
+        return [one for one in candidates if not (self.no_hint and one.hint)]
+
+    @property
+    def title(self) -> str:
+        """Its name in tables: `K=4` for `k4`, `A4` for `a4`."""
+        if self.name.startswith("k") and self.name[1:].isdigit():
+            return f"K={self.name[1:]}"
+        return self.name.upper() if self.name == "a4" else self.name
+
+
+def names(config: WriterConfig) -> tuple[str, ...]:
+    return (MAIN, *(f"k{size}" for size in config.targets[:-1]), "no-hint", "outcome", "a4")
+
+
+def variant_of(name: str, config: WriterConfig) -> Variant:
+    longest = config.targets[-1]
+    common = Variant(
+        name=name,
+        score=f"S{longest}",
+        points=config.points,
+        phase_a_share=config.phase_a_share,
+        gap=config.gap,
+        candidates=config.candidates,
+        temperature=config.candidate_temperature,
+    )
+    changes: dict[str, dict[str, object]] = {
+        MAIN: {},
+        **{f"k{size}": {"score": f"S{size}", "own": False} for size in config.targets[:-1]},
+        "no-hint": {"no_hint": True, "own": False},
+        "outcome": {
+            "score": "return",
+            "points": config.outcome_points,
+            "phase_a_share": config.outcome_phase_a_share,
+            "gap": config.outcome_gap,
+        },
+        "a4": {"reachable": True, "candidates": config.a4_candidates, "temperature": config.a4_temperature},
+    }
+    if name not in changes:
+        raise UsageError(f"There is no variant {name!r}; use one of {', '.join(names(config))}.")
+    return msgspec.structs.replace(common, **changes[name])

@@ -1,0 +1,156 @@
+"""Making and opening archives."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dssr.config import GamesConfig
+from dssr.errors import ConfigError, DssrError, GameError
+from dssr.worlds.cooking.archive import MANIFEST, PARTIAL, SETTINGS, Archive, read_settings
+from dssr.worlds.cooking.generate import ROOM_SEEDS, make_archive, plan_games
+from dssr.worlds.cooking.world import World
+
+ONE = GamesConfig(archive="one", rooms=(1,), recipe=1, take=1, train=1, valid=1, test=0)
+
+
+def rewrite(archive: Archive, folder: Path, **changes: object) -> Archive:
+    """The archive's first game alone, in a folder of its own, with some fields of its listing changed."""
+    (folder / "one" / "games").mkdir(parents=True)
+    game = archive.games()[0]
+    for suffix in (".z8", ".json"):
+        shutil.copy(archive.path(game).with_suffix(suffix), (folder / game.file).with_suffix(suffix))
+    shutil.copy(archive.folder / SETTINGS, folder / SETTINGS)
+    changed = msgspec.structs.replace(game, **changes)
+    (folder / MANIFEST).write_bytes(msgspec.json.encode(changed) + b"\n")
+    return Archive.open(folder)
+
+
+def test_making_survives_a_kill_and_repeats_exactly(archive: Archive, tmp_path: Path) -> None:
+    """Catches a half-made archive that cannot be finished, and games that differ when made again.
+
+    The maker is killed after its first game; the second run makes only the other. Both games must have the
+    md5 of the shared archive's games of the same seeds, which were made at another time in another folder.
+    """
+    folder = tmp_path / "made"
+    code = (
+        "from dssr.config import GamesConfig; from dssr.worlds.cooking.generate import make_archive; import msgspec\n"
+        f"config = msgspec.json.decode({msgspec.json.encode(ONE)!r}, type=GamesConfig)\n"
+        f"make_archive(config, {str(folder)!r}, 1)"
+    )
+    maker = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    while not (folder / PARTIAL).exists() or not (folder / PARTIAL).read_bytes().endswith(b"\n"):
+        assert maker.poll() is None
+        time.sleep(0.05)
+    os.killpg(maker.pid, signal.SIGKILL)
+    maker.wait()
+    with contextlib.suppress(ProcessLookupError):  # its children hold the archive until they are gone
+        while True:
+            os.killpg(maker.pid, 0)
+            time.sleep(0.05)
+    with pytest.raises(GameError, match="half made"):
+        Archive.open(folder)
+    (first,) = Archive.open(folder, partial=True).games()
+    untouched = (folder / first.file).stat().st_mtime_ns
+    with (folder / PARTIAL).open("ab") as torn:
+        torn.write(b'{"id":"cut sho')
+    with pytest.raises(GameError, match="other settings"):
+        make_archive(msgspec.structs.replace(ONE, train=2), folder)
+    seen: list[tuple[int, int]] = []
+    made = make_archive(ONE, folder, 1, lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 2), (2, 2)]
+    assert (folder / first.file).stat().st_mtime_ns == untouched
+    assert [game.md5 for game in made.games()] == [archive.game(game.id).md5 for game in made.games()]
+    assert len(made.games()) == 2
+    assert not list((folder / "games").glob("*.ni"))
+    for game in made.games():  # a path of this machine would change the md5, and with it every seed
+        assert sys.prefix.encode() not in (folder / game.file).with_suffix(".json").read_bytes()
+    with pytest.raises(GameError, match="never made again"):
+        make_archive(ONE, folder)
+
+
+def test_seed_ranges_are_disjoint_and_the_paper_sizes_hold() -> None:
+    """Catches a seed shared by two cells, which would put one game in two splits."""
+    plans = plan_games(GamesConfig())
+    assert len(plans) == len({plan.seed for plan in plans}) == len({plan.id for plan in plans}) == 375
+    sizes = {split: sum(plan.split == split for plan in plans) for split in ("train", "valid", "test")}
+    assert sizes == {"train": 240, "valid": 45, "test": 90}
+    cells = {(plan.split, plan.rooms, plan.seed // ROOM_SEEDS) for plan in plans}
+    assert len(cells) == len({cell for *_, cell in cells}) == 9
+    command = " ".join(next(plan.command for plan in plans if plan.id == "valid-9-003"))
+    assert "--recipe 3 --take 3 --go 9 --open --cook --cut --split valid" in command
+    assert "--drop" not in command
+    assert "PYTHONHASHSEED=0" in command
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"rooms": (7,)}, {"rooms": ()}, {"rooms": (6, 6)}, {"take": 4}, {"recipe": 0}, {"train": -1}, {"train": 10_001}],
+)
+def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:
+    """Catches settings that tw-make would choke on after minutes of work."""
+    with pytest.raises(ConfigError, match="games"):
+        plan_games(msgspec.structs.replace(GamesConfig(), **wrong))
+
+
+def test_games_by_split_and_rooms(archive: Archive) -> None:
+    """Catches a filter that lets another split through."""
+    assert {game.split for game in archive.games("train")} == {"train"}
+    assert [game.id for game in archive.games("valid", rooms=6)] == ["valid-6-000", "valid-6-001"]
+    assert len(archive.games()) == 22
+
+
+def test_unknown_game_names_some_known_ones(archive: Archive) -> None:
+    """Catches a bare KeyError."""
+    with pytest.raises(GameError, match=r"no game 'valid-6-999'.*train-1-000"):
+        archive.game("valid-6-999")
+
+
+def test_a_folder_without_archive_and_a_damaged_one(tmp_path: Path) -> None:
+    """Catches a traceback where a sentence is due."""
+    with pytest.raises(GameError, match="is no game archive"):
+        Archive.open(tmp_path)
+    (tmp_path / SETTINGS).write_text("{")
+    with pytest.raises(GameError, match="damaged"):
+        read_settings(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", [".z8", ".json"])
+def test_missing_and_altered_files_are_refused(archive: Archive, tmp_path: Path, suffix: str) -> None:
+    """Catches play on a game that is not the archived one; either file counts."""
+    copy = rewrite(archive, tmp_path)
+    game = copy.games()[0]
+    World.open(copy, game).close()
+    file = copy.path(game).with_suffix(suffix)
+    file.write_bytes(file.read_bytes() + b" ")
+    with pytest.raises(GameError, match="altered"):
+        World.open(copy, game)
+    file.unlink()
+    with pytest.raises(GameError, match="cannot be read"):
+        World.open(copy, game)
+
+
+def test_another_textworld_is_refused(archive: Archive, tmp_path: Path) -> None:
+    """Catches games of one TextWorld played by another, whose texts may differ."""
+    copy = rewrite(archive, tmp_path, textworld="1.6.2")
+    with pytest.raises(GameError, match=r"made with TextWorld 1\.6\.2 but .* is installed"):
+        World.open(copy, copy.games()[0])
+
+
+def test_a_game_that_is_not_cooking_is_refused(archive: Archive, tmp_path: Path) -> None:
+    """Catches a game without recipe or policy, which would fail much later and less clearly."""
+    from dssr.worlds.cooking.archive import md5_of
+
+    tool = Path(sys.executable).parent / "tw-make"
+    call = [sys.executable, str(tool), "tw-simple", "--rewards", "dense", "--goal", "detailed", "--seed", "1"]
+    subprocess.run([*call, "--output", "simple.z8", "--silent"], cwd=tmp_path, check=True)
+    copy = rewrite(archive, tmp_path, file="simple.z8", md5=md5_of(tmp_path / "simple.z8"))
+    with pytest.raises(DssrError, match="not a cooking game"):
+        World.open(copy, copy.games()[0])
