@@ -14,7 +14,7 @@ from tests.tiny import make_tiny
 
 from benchmarks.common import Ratio, faster, seconds
 from dssr.agent.budget import enforce
-from dssr.agent.episode import Agent, Played, play
+from dssr.agent.episode import Agent, Played, play_job
 from dssr.agent.memory import Kit, Prompted, load_memory
 from dssr.agent.prompts import load_prompts
 from dssr.agent.reader import Reader
@@ -110,7 +110,7 @@ def compare(name: str, model: Model, archive: Archive, budget: int, points: int,
 
 def _play(agent: Agent, game: str, budget: int) -> Setting:
     job = Job(game, Cell("summary", budget, 0, "post"), seed=0, temperature=0.0, epsilon=0.0, driver="reader")
-    played = asyncio.run(play(job, agent))
+    played = asyncio.run(play_job(job, agent))
     if played.episode.error is not None:
         raise AssertionError(played.episode.error)
     memory = load_memory("summary", Kit(budget, agent.reader.tokenizer, agent.writer, None, 0.0, 0), agent.prompts)

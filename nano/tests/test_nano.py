@@ -11,7 +11,7 @@ from zlib import compress
 
 import pytest
 
-from dssr.agent.episode import Agent, Played, play
+from dssr.agent.episode import Agent, Played, play_job
 from dssr.agent.prompts import load_prompts
 from dssr.agent.reader import Reader, most_likely
 from dssr.config import ModelConfig
@@ -78,7 +78,9 @@ def test_a_shipped_configuration_uses_its_own_networks(study: str) -> None:
     assert used <= {f"nano/{role}" for role in STUDIES[study]}
 
 
-@pytest.mark.parametrize(("path", "said"), [("nano", "say one of .*nano/reader, nano/writer"), ("nano/R9", "nano/reader")])
+@pytest.mark.parametrize(
+    ("path", "said"), [("nano", "say one of .*nano/reader, nano/writer"), ("nano/R9", "nano/reader")]
+)
 def test_a_network_that_is_not_there_is_named(path: str, said: str) -> None:
     """Catches a path that ends in a stack trace of the library, or a message without the names there are."""
     with pytest.raises(ModelError, match=said):
@@ -118,7 +120,7 @@ def outcomes_of(reader: Model, archive: Archive, games: tuple[str, ...], cell: C
     jobs = [Job(game, cell, 0, 0.0, 0.0, "reader") for game in games]
 
     async def outcomes() -> list[str | None]:
-        return [played.episode.outcome for played in await asyncio.gather(*(play(job, agent) for job in jobs))]
+        return [played.episode.outcome for played in await asyncio.gather(*(play_job(job, agent) for job in jobs))]
 
     try:
         return asyncio.run(outcomes())
@@ -147,7 +149,7 @@ def guided(writer: str, reader: str, games: tuple[str, ...], budget: int, archiv
         agent = Agent(worlds, scribe, Reader(picker), load_prompts(), max_actions=2)
 
         async def episodes() -> list[Played]:
-            return await asyncio.gather(*(play(job, agent) for job in jobs))
+            return await asyncio.gather(*(play_job(job, agent) for job in jobs))
 
         try:
             return asyncio.run(episodes())

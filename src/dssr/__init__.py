@@ -1,3 +1,87 @@
-"""dssr measures and reduces write-time regret in constant-context LLM agents."""
+"""dssr: measure and reduce write-time regret in constant-context LLM agents.
+
+    import dssr
+
+    study = dssr.diagnose("demo", memories=["full", "summary"], budgets=[80], fillers=[0, 20])
+    print(study.frame("cells"))
+    dssr.report(study, out="report")
+
+Verbs are ordinary functions; inside async code `await dssr.diagnose.aio(…)` is the same. Nothing heavy is imported
+until it is used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from dssr.agent.memory import Kit as Kit
+    from dssr.agent.memory import Memory as Memory
+    from dssr.config import Config as Config
+    from dssr.config import load as load
+    from dssr.errors import DssrError as DssrError
+    from dssr.measure.archives import check_games as check_games
+    from dssr.measure.archives import game_stats as game_stats
+    from dssr.measure.archives import make_games as make_games
+    from dssr.measure.continuation import continuation as continuation
+    from dssr.measure.diagnose import diagnose as diagnose
+    from dssr.measure.diagnose import evaluate as evaluate
+    from dssr.measure.episodes import fork as fork
+    from dssr.measure.episodes import play as play
+    from dssr.measure.ledger import amend as amend
+    from dssr.measure.ledger import approve as approve
+    from dssr.measure.ledger import gates as gates
+    from dssr.measure.ledger import judge as judge
+    from dssr.measure.plan import plan as plan
+    from dssr.measure.stored import audit as audit
+    from dssr.measure.stored import check as check
+    from dssr.measure.stored import lag as lag
+    from dssr.measure.study import Study as Study
+    from dssr.models.base import Generate as Generate
+    from dssr.models.base import Message as Message
+    from dssr.record.run import open_run as open_run
+    from dssr.report.export import export as export
+    from dssr.report.write import report as report
+    from dssr.session import Session as Session
+    from dssr.train.lines import train as train
+    from dssr.train.lines import train_seeds as train_seeds
+    from dssr.train.reader.accept import reader_accept as reader_accept
+    from dssr.train.reader.dagger import reader_train as reader_train
+    from dssr.types import View as View
+
+HOMES = {
+    "dssr.agent.memory": ("Kit", "Memory"),
+    "dssr.config": ("Config", "load"),
+    "dssr.errors": ("DssrError",),
+    "dssr.measure.archives": ("check_games", "game_stats", "make_games"),
+    "dssr.measure.continuation": ("continuation",),
+    "dssr.measure.diagnose": ("diagnose", "evaluate"),
+    "dssr.measure.episodes": ("fork", "play"),
+    "dssr.measure.ledger": ("amend", "approve", "gates", "judge"),
+    "dssr.measure.plan": ("plan",),
+    "dssr.measure.stored": ("audit", "check", "lag"),
+    "dssr.measure.study": ("Study",),
+    "dssr.models.base": ("Generate", "Message"),
+    "dssr.record.run": ("open_run",),
+    "dssr.report.export": ("export",),
+    "dssr.report.write": ("report",),
+    "dssr.session": ("Session",),
+    "dssr.train.lines": ("train", "train_seeds"),
+    "dssr.train.reader.accept": ("reader_accept",),
+    "dssr.train.reader.dagger": ("reader_train",),
+    "dssr.types": ("View",),
+}
+"""Module to the public names that live in it."""
+_HOME_OF = {name: home for home, names in HOMES.items() for name in names}
+__all__ = [*sorted(_HOME_OF), "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'dssr' has no attribute {name!r}")
+    return getattr(import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME_OF])

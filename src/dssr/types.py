@@ -19,7 +19,7 @@ re-printed room contents, `post-brief` is `post` without them."""
 Outcome = Literal["won", "lost", "unwinnable", "limit", "error"]
 Driver = Literal["reader", "reference"]
 """Who picks the actions of Phase B: the reader, or the reference policy (used to collect training data)."""
-Tell = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 """How long work says where it stands: (stage, done, of)."""
 
 

@@ -7,13 +7,13 @@ import msgspec
 import pytest
 import typer
 from tests.agent.bench import make_job, play_all
+from tests.sessions import open_agent
 from typer.testing import CliRunner
 
 from dssr.agent.store import save
-from dssr.cli import check, fork, play
+from dssr.cli import episodes
 from dssr.config import Config, GamesConfig, ModelConfig, load, resolved
 from dssr.errors import GameError, LeakError, UsageError
-from dssr.measure.grid import open_agent
 from dssr.models.scripted import ScriptedModel
 from dssr.record.run import Run
 from dssr.types import StoredPrompt
@@ -39,7 +39,7 @@ def run(archive: Archive, config: Config, tmp_path: Path) -> Path:
     jobs = [make_job(GAME, memory) for memory in ("summary", "full")]
     model = ScriptedModel(0.9, 65536)
     with (
-        open_agent(config, archive, (model, model), jobs) as agent,
+        open_agent(config, archive, model, jobs) as agent,
         Run.start(tmp_path / "run", command="diagnose", config=config, models={}) as made,
     ):
         for played in play_all(jobs, agent):
@@ -50,8 +50,7 @@ def run(archive: Archive, config: Config, tmp_path: Path) -> Path:
 
 def call(*arguments: str) -> str:
     app = typer.Typer()
-    for area in (play, check, fork):
-        area.register(app)
+    episodes.register(app)
     result = CliRunner().invoke(app, list(arguments))
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception

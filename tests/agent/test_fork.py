@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.agent.bench import FORMATS, make_agent, make_job, play_all
 
-from dssr.agent.episode import first_difference, fork
+from dssr.agent.episode import continue_episode, first_difference
 from dssr.errors import UsageError
 from dssr.models.cache import Cache, CachedModel
 from dssr.models.scripted import ScriptedModel
@@ -29,7 +29,7 @@ def test_200_forks_from_logged_states(worlds: Worlds, tmp_path: Path) -> None:
     rng_of("forks").shuffle(points)
 
     async def differences() -> list[int | None]:
-        forks = (fork(played.episode, played.steps, index, agent) for played, index in points[:FORKS])
+        forks = (continue_episode(played.episode, played.steps, index, agent) for played, index in points[:FORKS])
         done = await asyncio.gather(*forks)
         return [first_difference(played.steps, one.steps) for (played, _), one in zip(points, done, strict=False)]
 
@@ -43,7 +43,7 @@ def test_a_fork_without_a_cache_reproduces_too(worlds: Worlds) -> None:
     agent = make_agent(worlds)
     (played,) = play_all([make_job("train-1-002", "belief", temperature=0.7)], agent)
     for index in range(len(played.steps)):
-        again = asyncio.run(fork(played.episode, played.steps, index, agent))
+        again = asyncio.run(continue_episode(played.episode, played.steps, index, agent))
         assert first_difference(played.steps, again.steps) is None
         assert (again.episode.outcome, again.episode.score) == (played.episode.outcome, played.episode.score)
 
@@ -53,7 +53,7 @@ def test_a_substituted_state_changes_the_future_alone(worlds: Worlds) -> None:
     agent = make_agent(worlds)
     (played,) = play_all([make_job("valid-6-000", "summary", budget=64)], agent)
     index = played.episode.begin
-    other = asyncio.run(fork(played.episode, played.steps, index, agent, "nothing is known " * 50))
+    other = asyncio.run(continue_episode(played.episode, played.steps, index, agent, "nothing is known " * 50))
     assert first_difference(played.steps, other.steps) == index
     assert other.steps[index].write.tokens <= 64
     assert other.steps[index].write.truncated
@@ -64,6 +64,6 @@ def test_impossible_forks_are_refused(worlds: Worlds) -> None:
     agent = make_agent(worlds)
     (played,) = play_all([make_job("train-1-002", "full")], agent)
     with pytest.raises(UsageError, match="has steps 0 to"):
-        asyncio.run(fork(played.episode, played.steps, 999, agent))
+        asyncio.run(continue_episode(played.episode, played.steps, 999, agent))
     with pytest.raises(UsageError, match="full has no state"):
-        asyncio.run(fork(played.episode, played.steps, 1, agent, "state"))
+        asyncio.run(continue_episode(played.episode, played.steps, 1, agent, "state"))

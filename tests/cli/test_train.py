@@ -13,7 +13,6 @@ import pytest
 from tests.tiny import make_tiny
 from typer.testing import CliRunner, Result
 
-from dssr.cli.board import Board
 from dssr.cli.main import build
 from dssr.record.run import Run
 from dssr.report.write import make_report
@@ -101,7 +100,7 @@ def refused(*arguments: str) -> str:
     ("arguments", "sentence"),
     [
         (["--variant", "k7"], "There is no variant 'k7'; use one of dssr, k1, no-hint, outcome, a4."),
-        (["--rounds", "many"], "--rounds is 'many'; give one round or a range such as 0-1."),
+        (["--rounds", "many"], "The rounds are 'many'; give one round or a range such as 0-1."),
         (["--rounds", "1-0"], "rounds rise from 0 to 1"),
         (["--rounds", "0-4"], "rounds rise from 0 to 1"),
         (["--rounds", "1"], "Round 1 starts from"),
@@ -152,30 +151,6 @@ def test_an_adapter_of_another_base_is_refused(here: Path, tmp_path: Path) -> No
     assert not Path("nothing").exists()
 
 
-def test_the_live_table_shows_one_row_per_round_and_what_is_under_way() -> None:
-    """Catches a table that hides the stage, repeats a round, or goes on waiting after the line has ended."""
-    board = Board("dssr", range(3))
-
-    def seen() -> list[list[str]]:
-        columns = board.table().columns
-        return [[str(cell) for cell in row] for row in zip(*(column.cells for column in columns), strict=True)]
-
-    board.tell("validate", 3, 8)
-    assert seen() == [["untrained", "validate 3 of 8"], ["0", ""], ["1", ""], ["2", ""]]
-    board.row({"round": "untrained", "ended": None, "success": 0.25, "kappa": None})
-    board.tell("collect", 1, 4)
-    assert [(row[0], row[-1]) for row in seen()] == [
-        ("untrained", "done"),
-        ("0", "collect 1 of 4"),
-        ("1", ""),
-        ("2", ""),
-    ]
-    assert "0.250" in seen()[0]
-    board.row({"round": 0, "ended": "no pair", "points": 8})
-    assert [(row[0], row[-1]) for row in seen()] == [("untrained", "done"), ("0", "ended")]
-
-
-@pytest.mark.slow
 def test_no_qualifying_pair_ends_cleanly(here: Path) -> None:
     """Catches an error code, or an end without the gaps that explain it."""
     done = dssr("train", "-c", configured("wide.toml", gap=1000.0), "-o", "wide", "--force")

@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from dssr.agent.episode import Agent, Played, play
+from dssr.agent.episode import Agent, Played, play_job
 from dssr.agent.prompts import load_prompts
 from dssr.agent.reader import Reader
-from dssr.cli.diagnose import run_diagnosis
 from dssr.config import (
     AgentConfig,
     Config,
@@ -22,10 +21,12 @@ from dssr.config import (
     ProtocolConfig,
     StatsConfig,
 )
+from dssr.measure.diagnose import measure_grid
 from dssr.measure.grid import grid_of
 from dssr.models.base import Model
 from dssr.models.scripted import ScriptedModel
 from dssr.record.run import Run
+from dssr.session import Session
 from dssr.types import Cell, Job
 from dssr.worlds.base import Worlds
 from dssr.worlds.cooking.archive import Archive
@@ -45,7 +46,7 @@ class Lab:
         return Job(game, Cell(memory, budget, filler, "post"), seed=0, temperature=0.0, epsilon=0.0, driver="reader")
 
     def play(self, game: str, memory: str, budget: int | None, filler: int, retention: float = 0.9) -> Played:
-        done = asyncio.run(play(self.job(game, memory, budget, filler), self.agent(retention)))
+        done = asyncio.run(play_job(self.job(game, memory, budget, filler), self.agent(retention)))
         assert done.episode.error is None
         return done
 
@@ -87,8 +88,12 @@ class Bench:
         settings = config or self.config
         own = model or ScriptedModel(settings.writer_model.retention, 65536)
         asked = grid_of(settings, self.archive, **ask)
-        run, _ = run_diagnosis(settings, asked, self.archive, (own, own), self.folder / "runs" / name, quiet=True)
-        return Run.open(run.path)
+
+        async def go() -> Run:
+            async with Session(settings, archive=self.archive, models=(own, own)) as session:
+                return await measure_grid(session, asked, self.folder / "runs" / name)
+
+        return asyncio.run(go())
 
 
 @pytest.fixture(scope="session")

@@ -6,20 +6,22 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.sessions import open_agent
 from tests.tiny import make_tiny
 
 from dssr.config import MeasureConfig, ModelConfig, ProtocolConfig
 from dssr.errors import ConfigError, ModelError, RecordError, StatsError, UsageError
-from dssr.measure.diagnose import diagnose
+from dssr.measure.diagnose import measure_grid
 from dssr.measure.gates import Case, best_prompted, checks_of
-from dssr.measure.grid import Grid, arguments_of, cells_of, fingerprints, grid_of, jobs_of, open_agent
-from dssr.measure.plan import Rates, plan, totals
+from dssr.measure.grid import Grid, cells_of, grid_of, jobs_of
+from dssr.measure.plan import Rates, plan_grid, totals
 from dssr.measure.rows import cell_rows, contrast_rows
 from dssr.measure.study import Study
 from dssr.models.base import Choose, Chosen, Generate, Generated, Model
 from dssr.models.load import load_model
 from dssr.models.scripted import ScriptedModel
 from dssr.record.run import Run
+from dssr.session import Session
 from dssr.types import Audit
 from dssr.worlds.base import Worlds
 
@@ -47,22 +49,21 @@ class Faulty(ScriptedModel):
 
 def continue_until(path: Path, bench: Any, stop: int | None) -> None:
     """Work on the run in `path`, as `dssr diagnose --resume` does, and break off after `stop` more episodes."""
-    config = bench.rooms(1)
-    ask = grid_of(config, bench.archive, **SMALL)
-    jobs, model = jobs_of(ask, config), ScriptedModel(0.9, 65536)
-    with open_agent(config, bench.archive, (model, model), jobs) as agent:
-        prints = fingerprints(ask, agent)
-        asked = arguments_of(ask)
-        with Run.start(path, command="diagnose", config=config, models=prints, arguments=asked, resume=True) as run:
-            before = sum(1 for _ in run.read_keyed("episodes", dict))
+    config, model = bench.rooms(1), ScriptedModel(0.9, 65536)
+    grid = grid_of(config, bench.archive, **SMALL)
+    first: int | None = None
 
-            def done(count: int) -> None:
-                nonlocal before
-                before -= count
-                if stop is not None and before <= -stop:
-                    raise Stopped
+    def stopping(stage: str, done: int, of: int) -> None:
+        nonlocal first
+        first = done if first is None else first
+        if stop is not None and done >= first + stop:
+            raise Stopped
 
-            asyncio.run(diagnose(run, jobs, agent, config.measure, False, done))
+    async def go() -> None:
+        async with Session(config, stopping, bench.archive, (model, model)) as session:
+            await measure_grid(session, grid, path, resume=True)
+
+    asyncio.run(go())
 
 
 def test_interrupted_runs_end_the_same(bench: Any) -> None:
@@ -170,8 +171,8 @@ def test_plan_counts_the_calls(bench: Any) -> None:
     samples save; prices and rates turn tokens into cost and hours."""
     config, model = bench.rooms(1), Counting()
     ask = grid_of(config, bench.archive, memories=["full"], fillers=[0])
-    with open_agent(config, bench.archive, (model, model), jobs_of(ask, config)) as agent:
-        loads = plan(ask, config, agent)
+    with open_agent(config, bench.archive, model, jobs_of(ask, config)) as agent:
+        loads = plan_grid(ask, config, agent)
     bench.diagnose("counted", config, model, memories=["full"], fillers=[0])
     assert [load.work for load in loads] == ["decisions"]
     assert model.calls == loads[0].calls
@@ -189,8 +190,8 @@ def test_plan_knows_shared_walks(bench: Any) -> None:
     one = grid_of(bench.config, bench.archive, memories=["summary"], budgets=[64], fillers=[0], games=1)
 
     def writes(asked: Grid) -> Any:
-        with open_agent(bench.config, bench.archive, (model, model), jobs_of(asked, bench.config)) as agent:
-            return next(load for load in plan(asked, bench.config, agent) if load.work == "state writes")
+        with open_agent(bench.config, bench.archive, model, jobs_of(asked, bench.config)) as agent:
+            return next(load for load in plan_grid(asked, bench.config, agent) if load.work == "state writes")
 
     assert writes(one).new_calls == writes(one).calls
     assert writes(ask).new_calls < writes(ask).calls
@@ -204,10 +205,10 @@ def test_a_history_that_does_not_fit_is_refused_by_name(bench: Any) -> None:
     model = ScriptedModel(0.9, context_length=500)
     ask = grid_of(bench.config, bench.archive, memories=["summary"], fillers=[10], games=1)
     with (
-        open_agent(bench.config, bench.archive, (model, model), jobs_of(ask, bench.config)) as agent,
+        open_agent(bench.config, bench.archive, model, jobs_of(ask, bench.config)) as agent,
         pytest.raises(ModelError, match="history of valid-6-000 makes a reader prompt of"),
     ):
-        plan(ask, bench.config, agent)
+        plan_grid(ask, bench.config, agent)
 
 
 def test_gates_on_a_run(diagnosed: Run) -> None:

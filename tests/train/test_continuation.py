@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 import typer
+from tests.sessions import open_agent
 from typer.testing import CliRunner
 
-from dssr.agent.episode import fork
+from dssr.agent.episode import continue_episode
 from dssr.agent.store import stored
-from dssr.cli import continuation, gates
-from dssr.cli.continuation import run_continuation
+from dssr.cli import gates, train
 from dssr.config import (
     AgentConfig,
     Config,
@@ -28,14 +28,21 @@ from dssr.config import (
 )
 from dssr.errors import ConfigError, ModelError, RecordError, StatsError, UsageError
 from dssr.measure.candidates import CandidateScorer
-from dssr.measure.continuation import Checked, Returns, continuation_grid, continuation_jobs, return_rows
+from dssr.measure.continuation import (
+    Checked,
+    Returns,
+    continuation_grid,
+    continuation_jobs,
+    return_rows,
+    study_continuations,
+)
 from dssr.measure.gates import Case, checks_of
-from dssr.measure.grid import open_agent
 from dssr.measure.study import Study
 from dssr.models.base import Choose, Chosen, Generate, Generated
 from dssr.models.scripted import ScriptedModel
 from dssr.record.run import Run
 from dssr.report.write import make_report
+from dssr.session import Session
 from dssr.stats.bootstrap import Resampler
 from dssr.train.variants import variant_of
 from dssr.types import Candidate, Cell, Episode, Job, WritePoint
@@ -71,8 +78,12 @@ class Scripted(ScriptedModel):
 def go(config: Config, archive: Archive, place: Path, model: ScriptedModel, resume: bool = False) -> Run:
     ask = continuation_grid(config, archive, "train")
     points = config.continuation.points
-    run, _ = run_continuation(config, ask, archive, (model, model), points, place, resume, quiet=True)
-    return Run.open(run.path)
+
+    async def work() -> Run:
+        async with Session(config, archive=archive, models=(model, model)) as session:
+            return await study_continuations(session, ask, points, place, resume)
+
+    return asyncio.run(work())
 
 
 @pytest.fixture(scope="module")
@@ -123,10 +134,12 @@ def test_a_return_is_the_fork_of_its_candidate(run: Run, archive: Archive) -> No
     played = {one.episode.key: one for one in stored(run)}
     assert all(one.episode.job.temperature == one.episode.job.epsilon == 0 for one in played.values())
     ends = {end.key: end for end in run.read("continuations", Episode)}
-    with open_agent(config, archive, (model, model), jobs) as agent:
+    with open_agent(config, archive, model, jobs) as agent:
         for candidate in list(run.read("candidates", Candidate))[:: CANDIDATES - 1]:
             key, _, step = candidate.point.partition(":")
-            again = asyncio.run(fork(played[key].episode, played[key].steps, int(step), agent, candidate.state)).episode
+            again = asyncio.run(
+                continue_episode(played[key].episode, played[key].steps, int(step), agent, candidate.state)
+            ).episode
             assert candidate.scores["return"] == again.score / again.max_score
             assert ends[again.key] == again
 
@@ -148,7 +161,7 @@ def test_equal_states_are_continued_once(run: Run, archive: Archive) -> None:
     assert run.summary["distinct"] == len(states) < POINTS * CANDIDATES
     config, model = run.config, Counting()
     played = next(iter(stored(run)))
-    with open_agent(config, archive, (model, model), [played.episode.job]) as agent:
+    with open_agent(config, archive, model, [played.episode.job]) as agent:
         bench = CandidateScorer(played, agent, variant_of("dssr", config.writer).sampling, config.writer, 0)
 
         async def three() -> list[Episode]:
@@ -327,7 +340,7 @@ class Shell:
         self.config = folder / "study.toml"
         self.config.write_text(resolved(changed))
         self.app = typer.Typer()
-        for area in (continuation, gates):
+        for area in (train, gates):
             area.register(self.app)
 
     def __call__(self, *words: object) -> Any:

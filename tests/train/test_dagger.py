@@ -1,16 +1,18 @@
 """The reader's whole training on real games with a tiny real model: killed anywhere, it ends in the same adapter."""
 
+import asyncio
 import json
 from pathlib import Path
 
 import msgspec
 import pytest
 from tests.tiny import make_tiny
-from tests.train.test_line import Killed, dies_at, silent, study
+from tests.train.test_line import Killed, dies_at, study
 
 from dssr.agent.store import stored
 from dssr.config import Config, ReaderConfig
 from dssr.record.run import Run
+from dssr.session import silent
 from dssr.train import lora
 from dssr.train.reader.dagger import Dagger, bare, with_reader
 from dssr.worlds.cooking.archive import Archive
@@ -37,12 +39,12 @@ def test_a_killed_training_ends_in_the_same_reader(archive: Archive, tmp_path: P
     """Catches work lost or doubled by a kill in collection and in training, and a second iteration that is not driven
     by the reader of the first."""
     base = make_tiny(tmp_path / "model")
-    whole = Dagger(small(archive, base, tmp_path / "data"), tmp_path / "whole", silent).train()
+    whole = asyncio.run(Dagger(small(archive, base, tmp_path / "data"), tmp_path / "whole", silent).train())
     again = small(archive, base, tmp_path / "other")
     for stage in ("collect 1 train", "collect 2 train", "train"):
         with pytest.raises(Killed):
-            Dagger(again, tmp_path / "killed", dies_at(stage)).train()
-    killed = Dagger(again, tmp_path / "killed", silent).train()
+            asyncio.run(Dagger(again, tmp_path / "killed", dies_at(stage)).train())
+    killed = asyncio.run(Dagger(again, tmp_path / "killed", silent).train())
     assert lora.content_hash(whole) == lora.content_hash(killed)
     curves = [json.loads((adapter / "card.json").read_text())["curve"] for adapter in (whole, killed)]
     assert curves[0] == curves[1]

@@ -1,11 +1,14 @@
 """What a line will take, against what it then took."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
+from tests.sessions import open_agent
 
 from dssr.config import AgentConfig, Config, GamesConfig, ModelConfig, ProtocolConfig, WriterConfig
 from dssr.measure.plan import Walk
+from dssr.models.load import load_model
 from dssr.record.run import Run
 from dssr.train.forecast import EpisodeSize, ahead, forecast
 from dssr.train.line import Line
@@ -37,9 +40,9 @@ def line(archive: Archive, tmp_path: Path) -> Line:
 
 def test_collection_takes_what_was_forecast(line: Line) -> None:
     """Catches a count of one kind of call only, a sample that is not scaled up to all games, or lost candidates."""
-    with line.agent(-1) as agent:
+    with open_agent(line.config, line.archive, load_model(line.config.writer_model)) as agent:
         expected = {load.work: load for load in forecast(line, range(1), agent, (1000.0, 100.0)).loads}
-    line.data(0)
+    asyncio.run(line.data(0))
     run = Run.open(line.directory / "round-0")
     steps = list(run.read("steps", Step))
     calls = sum(step.write.tokens > 0 for step in steps) + sum(step.decision is not None for step in steps)
@@ -50,7 +53,7 @@ def test_collection_takes_what_was_forecast(line: Line) -> None:
 
 def test_hours_follow_the_rates_and_what_is_done_is_not_counted(line: Line) -> None:
     """Catches hours that ignore training or writing, and a resumed line that is told the whole work again."""
-    with line.agent(-1) as agent:
+    with open_agent(line.config, line.archive, load_model(line.config.writer_model)) as agent:
         slow, fast = (forecast(line, range(2), agent, rates) for rates in ((100.0, 100.0), (200.0, 200.0)))
         assert slow.hours == pytest.approx(2 * fast.hours)
         reading = sum(load.tokens_in + load.tokens_out for load in slow.loads)

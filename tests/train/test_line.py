@@ -1,7 +1,7 @@
 """A whole line of rounds on real games with a tiny real model: killed anywhere, it ends in the same adapters."""
 
+import asyncio
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -20,10 +20,11 @@ from dssr.config import (
 )
 from dssr.errors import UsageError
 from dssr.record.run import Run
+from dssr.session import silent
 from dssr.train import lora
 from dssr.train.line import Line
 from dssr.train.round import adapter_folder
-from dssr.types import Candidate, Tell, WritePoint
+from dssr.types import Candidate, Progress, WritePoint
 from dssr.worlds.cooking.archive import Archive
 
 pytestmark = pytest.mark.slow
@@ -67,22 +68,14 @@ class Killed(Exception):
     pass
 
 
-def dies_at(stage: str) -> Tell:
-    """Listens until a stage reports for the first time."""
+def dies_at(stage: str) -> Progress:
+    """Listens until something of a stage is done."""
 
     def die(name: str, done: int, of: int) -> None:
-        if name == stage:
+        if name == stage and done:
             raise Killed
 
     return die
-
-
-def silent(stage: str, done: int, of: int) -> None:
-    """Listens to nothing."""
-
-
-def ignore(row: dict[str, Any]) -> None:
-    """Looks at no row."""
 
 
 @pytest.fixture(scope="module")
@@ -98,13 +91,13 @@ def test_a_killed_line_ends_in_the_same_adapters(archive: Archive, base: Path, t
     """
     config = study(archive, base, tmp_path / "data")
     whole = Line(config, "dssr", 0, tmp_path / "whole", silent)
-    rows = whole.train(range(2), ignore)
+    rows = asyncio.run(whole.train(range(2)))
     assert [row["round"] for row in rows] == ["untrained", 0, 1]
     killed_config = study(archive, base, tmp_path / "other")
     for stage in ("collect", "candidates", "train"):
         with pytest.raises(Killed):
-            Line(killed_config, "dssr", 0, tmp_path / "killed", dies_at(stage)).train(range(2), ignore)
-    Line(killed_config, "dssr", 0, tmp_path / "killed", silent).train(range(2), ignore)
+            asyncio.run(Line(killed_config, "dssr", 0, tmp_path / "killed", dies_at(stage)).train(range(2)))
+    asyncio.run(Line(killed_config, "dssr", 0, tmp_path / "killed", silent).train(range(2)))
     for number in range(2):
         one, other = (adapter_folder(tmp_path / name, number) for name in ("whole", "killed"))
         assert lora.content_hash(one) == lora.content_hash(other)
@@ -123,10 +116,10 @@ def test_variants_share_candidates_and_differ_in_what_they_learn_from(
     config = study(archive, base, tmp_path / "data")
     k1 = Line(config, "k1", 0, tmp_path / "k1-s0", silent)
     with pytest.raises(UsageError, match="--variant dssr"):
-        k1.train(range(1), ignore)
+        asyncio.run(k1.train(range(1)))
     assert not (tmp_path / "k1-s0").exists()
     dssr = Line(config, "dssr", 0, tmp_path / "dssr-s0", silent)
-    groups = dssr.data(0).groups()
+    groups = asyncio.run(dssr.data(0)).groups()
     log = tmp_path / "dssr-s0" / "round-0" / "candidates.jsonl"
     lines = []
     for group in groups.values():
@@ -136,10 +129,10 @@ def test_variants_share_candidates_and_differ_in_what_they_learn_from(
             lines.append(msgspec.json.encode({"key": f"{one.point}:{one.index:02d}", **changed}))
     log.write_bytes(b"\n".join(lines) + b"\n")
     archive_of = dssr.archive
-    first, last = (line.data(0).examples(archive_of) for line in (dssr, k1))
+    first, last = (asyncio.run(line.data(0)).examples(archive_of) for line in (dssr, k1))
     assert [one.reply for one in first] == [group[0].state for group in groups.values()]
     assert [one.reply for one in last] == [group[-1].state for group in groups.values()]
-    rows = k1.train(range(1), ignore)
+    rows = asyncio.run(k1.train(range(1)))
     assert rows[-1]["ended"] is None
     assert not (tmp_path / "k1-s0" / "round-0").exists()
     assert adapter_folder(tmp_path / "k1-s0", 0).exists()
@@ -149,7 +142,7 @@ def test_outcome_scores_by_the_game_played_on(archive: Archive, base: Path, tmp_
     """Catches an outcome line that takes the reader's loss, or more points than it was given."""
     config = study(archive, base, tmp_path / "data")
     outcome = Line(config, "outcome", 0, tmp_path / "outcome", silent)
-    outcome.data(0)
+    asyncio.run(outcome.data(0))
     run = Run.open(tmp_path / "outcome" / "round-0")
     scores = [one.scores for one in run.read("candidates", Candidate)]
     assert len(scores) == 6 * 3
@@ -160,7 +153,7 @@ def test_a4_keeps_only_points_from_which_a_directive_is_reachable(archive: Archi
     """Catches the filter applied before the reveal, or not at all: a random writer's states hold no directive."""
     config = study(archive, base, tmp_path / "data")
     line = Line(config, "a4", 0, tmp_path / "a4", silent)
-    line.data(0)
+    asyncio.run(line.data(0))
     run = Run.open(tmp_path / "a4" / "round-0")
     points = list(run.read("points", WritePoint))
     assert points
@@ -172,7 +165,7 @@ def test_no_qualifying_pair_ends_the_line_with_the_gaps(archive: Archive, base: 
     """Catches a crash, or training on nothing, when all candidates are alike."""
     config = study(archive, base, tmp_path / "data")
     strict = msgspec.structs.replace(config, writer=msgspec.structs.replace(config.writer, gap=1000.0))
-    rows = Line(strict, "dssr", 0, tmp_path / "line", silent).train(range(3), ignore)
+    rows = asyncio.run(Line(strict, "dssr", 0, tmp_path / "line", silent).train(range(3)))
     assert rows[-1]["qualifying"] == 0
     assert "no pair at least 1000 apart" in rows[-1]["ended"]
     assert f"{rows[-1]['largest']:.3g} at most" in rows[-1]["ended"]

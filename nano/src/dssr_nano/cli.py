@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dssr.cli.common import ConfigOption, JsonOption, emit, load_config, stages
+from dssr.cli import options
+from dssr.cli.show import emit, progress
+from dssr.config import load
 from dssr_nano.factory.curriculum import Role
 
 if TYPE_CHECKING:
@@ -34,13 +36,13 @@ def register(app: typer.Typer) -> None:
 
 def build(
     role: RoleArgument,
-    config: ConfigOption = "nano",
+    config: options.Config = "nano",
     folder: FolderOption = None,
     model: ModelOption = None,
     seed: SeedOption = 0,
     shape: ShapeOption = None,
     new_tokenizer: TokenizerOption = False,
-    as_json: JsonOption = False,
+    as_json: options.Json = False,
 ) -> None:
     """Collect transcripts, train the network, write the model folder."""
     from dssr.record.files import write_whole
@@ -51,16 +53,16 @@ def build(
     from dssr_nano.factory.card import card as describe
     from dssr_nano.factory.export import WEIGHTS, export
 
-    wanted, settings = _shape(shape, role), load_config(config)
+    wanted, settings = _shape(shape, role), load(config)
     archive = Archive.open(Path(settings.data) / settings.games.archive)
     folder = folder or Path(settings.data) / f"{settings.games.archive}-train"
-    with stages(as_json) as tell:
-        network, progress = make(archive, folder, role, seed, wanted, tell, new_tokenizer)
+    with progress(as_json) as tell:
+        network, trained = make(archive, folder, role, seed, wanted, tell, new_tokenizer)
     target = model or NANO / role
     export(network, folder / TOKENIZER, target)
-    told = describe(network, progress, role, seed, shape, (target / WEIGHTS).read_bytes())
+    told = describe(network, trained, role, seed, shape, (target / WEIGHTS).read_bytes())
     write_whole(target / "README.md", told.encode())
-    emit({"model": str(target), "steps": progress.step, "right": progress.right}, as_json)
+    emit({"model": str(target), "steps": trained.step, "right": trained.right}, as_json)
 
 
 def _shape(text: str | None, role: Role) -> "Shape":
@@ -79,7 +81,7 @@ def _shape(text: str | None, role: Role) -> "Shape":
     return Shape(width, depth, heads, inner)
 
 
-def card(role: RoleArgument, runs: RunsArgument, model: ModelOption = None, as_json: JsonOption = False) -> None:
+def card(role: RoleArgument, runs: RunsArgument, model: ModelOption = None, as_json: options.Json = False) -> None:
     """Write the results of finished runs into a network's card."""
     from dssr.errors import UsageError
     from dssr.record.files import write_whole

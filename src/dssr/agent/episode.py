@@ -1,6 +1,6 @@
 """An episode: Phase A is walked and written down, Phase B is acted from what was written.
 
-`play` is the only rollout path: collection, evaluation and continuation all go through it.
+`play_job` is the only rollout path: collection, evaluation and continuation all go through it.
 
 Continue a logged episode from any of its steps, with the logged state or another.
 """
@@ -76,10 +76,10 @@ FROM_START = Resume()
 
 def run_jobs(jobs: Iterable[Job], agent: Agent, limit: int = AT_ONCE) -> AsyncIterator[Played]:
     """Play many episodes. Results come in the order of the jobs."""
-    return in_order((partial(play, job, agent) for job in jobs), limit)
+    return in_order((partial(play_job, job, agent) for job in jobs), limit)
 
 
-async def play(job: Job, agent: Agent, resume: Resume = FROM_START) -> Played:
+async def play_job(job: Job, agent: Agent, resume: Resume = FROM_START) -> Played:
     """One episode. Model and game failures are caught here: they become an outcome, never a loss."""
     rollout = Rollout(job, agent, resume)
     error: str | None = None
@@ -262,7 +262,9 @@ def episode_key(job: Job, agent: Agent, md5: str, resume: Resume = FROM_START) -
     )
 
 
-async def fork(episode: Episode, steps: Sequence[Step], index: int, agent: Agent, state: str | None = None) -> Played:
+async def continue_episode(
+    episode: Episode, steps: Sequence[Step], index: int, agent: Agent, state: str | None = None
+) -> Played:
     """Play on from step `index`, its state replaced by `state` if one is given.
 
     Without one the continuation starts from what was logged, and comes out as it was logged.
@@ -275,7 +277,7 @@ async def fork(episode: Episode, steps: Sequence[Step], index: int, agent: Agent
         if budget is None:
             raise UsageError("The memory full has no state that could be replaced; continue another format.")
         write = enforce(state, budget, agent.reader.tokenizer)
-    return await play(episode.job, agent, Resume(tuple(steps[:index]), write))
+    return await play_job(episode.job, agent, Resume(tuple(steps[:index]), write))
 
 
 def first_difference(logged: Sequence[Step], played: Sequence[Step]) -> int | None:

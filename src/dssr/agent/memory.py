@@ -37,6 +37,23 @@ class Kit(Record, frozen=True):
     temperature: float
     seed: int
 
+    async def generate(self, messages: Sequence[Message], temperature: float | None = None, index: int = 0) -> str:
+        """The model's reply to one request, at most the budget's tokens long.
+
+        Its seed comes from the request and from `index`, the number of the sample: equal requests give equal replies,
+        whichever episode asks.
+        """
+        heat = self.temperature if temperature is None else temperature
+        first = seed_of(self.seed, [(message.role, message.content) for message in messages])
+        request = Generate(
+            messages=tuple(messages),
+            max_tokens=self.budget,
+            temperature=heat,
+            seed=(first + index) % (1 << SEED_BITS) if heat > 0 else 0,
+            adapter=self.adapter,
+        )
+        return (await self.model.generate(request)).text
+
 
 class Memory(Protocol):
     """Only the returned text crosses from one step to the next."""
@@ -137,15 +154,7 @@ class Prompted:
         """Reply number `index` to one request. Equal requests give equal replies, whichever episode asks."""
         messages = self.messages(view, previous)
         check_request(messages, view, previous)
-        first = seed_of(self.kit.seed, [(message.role, message.content) for message in messages])
-        request = Generate(
-            messages=messages,
-            max_tokens=self.kit.budget,
-            temperature=temperature,
-            seed=(first + index) % (1 << SEED_BITS) if temperature > 0 else 0,
-            adapter=self.kit.adapter,
-        )
-        return (await self.kit.model.generate(request)).text
+        return await self.kit.generate(messages, temperature, index)
 
     def messages(self, view: View, previous: str) -> tuple[Message, ...]:
         return writer_messages(self.system, view, previous)

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from dssr.cli.common import DEFAULT_CONFIG, ConfigOption, JsonOption, emit, load_config, say
+from dssr.cli import options
+from dssr.cli.show import emit, say
 from dssr.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,29 +19,31 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="cache")
 
 
-def show(config: ConfigOption = DEFAULT_CONFIG, as_json: JsonOption = False) -> None:
-    """Entries and size of the cache."""
+def show(config: options.Config = options.DEFAULT_CONFIG, as_json: options.Json = False) -> None:
+    """Print entries and size of the cache."""
     cache = _open(config)
     stats = cache.stats()
     cache.close()
     emit({"file": stats.path, "entries": stats.entries, "bytes": stats.bytes, "limit": cache.limit}, as_json)
 
 
-def clear(config: ConfigOption = DEFAULT_CONFIG, as_json: JsonOption = False) -> None:
+def clear(config: options.Config = options.DEFAULT_CONFIG, as_json: options.Json = False) -> None:
     """Forget all answers. Runs are not touched; they only take longer to repeat."""
     cache = _open(config)
     entries = cache.stats().entries
     cache.clear()
     cache.close()
-    say(f"{entries} answers forgotten", as_json)
     if as_json:
-        emit({"cleared": entries}, as_json)
+        emit({"cleared": entries}, True)
+    else:
+        say(f"{entries} answers forgotten")
 
 
 def _open(name: str) -> "Cache":
+    from dssr.config import load
     from dssr.models.load import open_cache
 
-    cache = open_cache(load_config(name))
+    cache = open_cache(load(name))
     if cache is None:
-        raise UsageError(f"the configuration {name} has its response cache switched off (cache_gib = 0)")
+        raise UsageError(f"The configuration {name} has its response cache switched off (cache_gib = 0).")
     return cache

@@ -1,182 +1,188 @@
-"""`dssr diagnose`: play and audit a grid, and say whether the budget or the writer loses what matters."""
+"""`dssr demo · diagnose · evaluate · plan · lag · audit`: is it the budget or the writer that loses what matters?"""
 
-import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dssr.cli.common import (
-    DEFAULT_CONFIG,
-    ConfigOption,
-    JsonOption,
-    OutOption,
-    ResumeOption,
-    emit,
-    load_config,
-    progress,
-    say,
-)
-from dssr.config import Config
-from dssr.errors import ModelError, RecordError, UsageError
+from dssr.cli import options
+from dssr.cli.show import emit, progress, say, with_bounds
+from dssr.errors import ModelError, UsageError
+from dssr.types import Split
 
 if TYPE_CHECKING:
-    from dssr.measure.grid import Grid
-    from dssr.models.base import Model
-    from dssr.record.run import Run
-    from dssr.worlds.cooking.archive import Archive
+    from dssr.measure.study import Study
 
-MemoryOption = Annotated[
-    list[str] | None, typer.Option("--memory", "-m", help="A format or package.module:Class; may be repeated.")
+SplitOption = Annotated[Split, typer.Option("--split", help="Which games; test is sealed, see `dssr evaluate`.")]
+PlannedSplit = Annotated[Literal["train", "valid"], typer.Option("--split", help="Which games.")]
+Rate = Annotated[float | None, typer.Option(min=0.001, help="Tokens per second.")]
+Price = Annotated[float | None, typer.Option(min=0, help="Cost per million tokens.")]
+Calibrate = Annotated[
+    bool, typer.Option("--calibrate", help="Load the model and time a few calls instead of giving rates.")
 ]
-BudgetOption = Annotated[list[int] | None, typer.Option("--budget", "-b", help="Tokens of a state; may be repeated.")]
-FillerOption = Annotated[list[int] | None, typer.Option("--filler", "-f", help="Length of the walk; may be repeated.")]
-GamesOption = Annotated[int | None, typer.Option("--games", "-g", help="At most so many games per room count.")]
-SplitOption = Annotated[str, typer.Option("--split", help="train, valid, or the sealed test.")]
-LagOption = Annotated[bool, typer.Option("--lag", help="Measure the relevance lag at audited points too.")]
+DEMO_MEMORIES = ("full", "summary", "guide")
+DEMO_FILLERS = (0, 20)
 
 
 def register(app: typer.Typer) -> None:
-    app.command("diagnose")(diagnose)
+    for command in (demo, diagnose, evaluate, plan, lag, audit):
+        app.command(command.__name__)(command)
+
+
+def demo(
+    config: options.Config = "demo",
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the demo's run and report.")] = Path("runs/demo"),
+) -> None:
+    """Diagnose three memories with two fillers on the six games that are shipped, and write the page."""
+    import dssr
+    from dssr.measure.study import Study
+    from dssr.report.write import report
+
+    settings = dssr.load(config)
+    place = out / settings.name
+    budget = settings.agent.budgets[len(settings.agent.budgets) // 2]
+    if (place / "summary.json").exists():
+        say(f"{place} is there already; showing it again (delete it to run anew)")
+        study = Study.load([place])
+    else:
+        with progress() as told:
+            asked = (settings, DEMO_MEMORIES, [budget], DEMO_FILLERS)
+            study = dssr.diagnose(*asked, lag=True, out=place, resume=place.exists(), progress=told)
+    show(study)
+    made = report(study, out=out / f"{settings.name}-report", forms=["page"])
+    page = next(file for file in made.files if file.endswith("index.html"))
+    typer.echo(f"page: {page}  (open it in a browser)")
 
 
 def diagnose(
-    config: ConfigOption = DEFAULT_CONFIG,
-    memory: MemoryOption = None,
-    budget: BudgetOption = None,
-    filler: FillerOption = None,
-    games: GamesOption = None,
+    config: options.Config = options.DEFAULT_CONFIG,
+    memory: options.Memories = None,
+    budget: options.Budgets = None,
+    filler: options.Fillers = None,
+    games: options.Games = None,
     split: SplitOption = "valid",
-    lag: LagOption = False,
-    out: OutOption = None,
-    resume: ResumeOption = False,
-    as_json: JsonOption = False,
+    lag: options.Lag = False,
+    out: options.Out = None,
+    resume: options.Resume = False,
+    as_json: options.Json = False,
 ) -> None:
     """Play and audit memories × budgets × fillers, and say what loses: the budget or the writer."""
-    from dssr.measure.grid import open_archive
-    from dssr.models.load import load_models
+    from dssr.measure.diagnose import diagnose as work
 
-    settings = load_config(config)
-    archive = open_archive(settings)
-    ask = ask_for(settings, archive, memory, budget, filler, games, split, lag)
-    place = out or default_place(settings, ask)
-    if split == "test":
-        open_seal(settings, place, resume)
-    run, summary = run_diagnosis(settings, ask, archive, load_models(settings), place, resume, as_json)
+    with progress(as_json) as told:
+        asked = (config, memory or (), budget or (), filler or ())
+        study = work(*asked, games=games, split=split, lag=lag, out=out, resume=resume, progress=told)
+    show(study, as_json)
+
+
+def evaluate(
+    config: options.Config = options.DEFAULT_CONFIG,
+    memory: options.Memories = None,
+    budget: options.Budgets = None,
+    filler: options.Fillers = None,
+    lag: options.Lag = False,
+    out: options.Out = None,
+    resume: options.Resume = False,
+    as_json: options.Json = False,
+) -> None:
+    """Diagnose on the test games, which open once, after `dssr gates approve`."""
+    diagnose(config, memory, budget, filler, None, "test", lag, out, resume, as_json)
+
+
+def plan(
+    config: options.Config = options.DEFAULT_CONFIG,
+    memory: options.Memories = None,
+    budget: options.Budgets = None,
+    filler: options.Fillers = None,
+    games: options.Games = None,
+    split: PlannedSplit = "valid",
+    lag: options.Lag = False,
+    read_rate: Rate = None,
+    write_rate: Rate = None,
+    price_in: Price = None,
+    price_out: Price = None,
+    calibrate: Calibrate = False,
+    as_json: options.Json = False,
+) -> None:
+    """Count the calls and tokens of a diagnosis; with rates or prices also hours or cost."""
+    import msgspec
+
+    from dssr.measure.plan import Rates
+    from dssr.measure.plan import plan as count
+
+    if (read_rate is None) != (write_rate is None) or (price_in is None) != (price_out is None):
+        raise UsageError("Rates and prices come in pairs: give both --read-rate and --write-rate, or both prices.")
+    asked = (config, memory or (), budget or (), filler or ())
+    rates = Rates(read_rate, write_rate, price_in, price_out)
+    found = count(*asked, games=games, split=split, lag=lag, rates=rates, calibrate=calibrate)
+    rows, total = [msgspec.to_builtins(load) for load in found.loads], found.total
+    if as_json:
+        emit({"episodes": found.episodes, "work": rows, "total": total}, True)
+        return
+    emit([*rows, {"work": "total", **{name: total[name] for name in rows[0] if name != "work"}}])
+    typer.echo(f"{found.episodes} episodes; the second figures are for episodes that all run to their limit.")
+    for name, unit in (("hours", "hours"), ("cost", "in the currency of the prices")):
+        if total[name] is not None:
+            typer.echo(f"{name}: {total[name]:.3g} to {total[f'most_{name}']:.3g} {unit}")
+
+
+def lag(
+    run: options.Run, out: options.Out = None, resume: options.Resume = False, as_json: options.Json = False
+) -> None:
+    """Leave one chunk of history out at a time, and find how long ago each decision's fact was seen.
+
+    A finished run is never changed: the lags go into a run of their own, by default RUN-lag.
+    """
+    from dssr.measure.stored import lag as work
+
+    with progress(as_json) as told:
+        study = work(run, out=out, resume=resume, progress=told)
+    made = study.runs[-1]
+    summary = made.summary or {}
+    if as_json:
+        emit({"run": str(made.path), **summary}, True)
+        return
+    emit(summary["chunks"], title="the chunk that decisions hang on")
+    emit(summary["bins"], title="regret by relevance lag")
+    typer.echo(f"run: {made.path}")
+
+
+def audit(
+    run: options.Run, out: options.Out = None, resume: options.Resume = False, as_json: options.Json = False
+) -> None:
+    """Audit stored episodes that nobody audited when they were played, such as those of a training round.
+
+    A finished run is never changed: the audits go into a run of their own, by default RUN-audit.
+    """
+    from dssr.measure.stored import audit as work
+
+    with progress(as_json) as told:
+        study = work(run, out=out, resume=resume, progress=told)
+    made = study.runs[-1]
+    emit({"run": str(made.path), **(made.summary or {})}, as_json)
+
+
+def show(study: "Study", as_json: bool = False) -> None:
+    """The grid and the answers of a diagnosis; a diagnosis in which nothing worked is an error."""
+    run = study.runs[0]
+    summary: dict[str, Any] = run.summary or {}
     if as_json:
         emit({"run": str(run.path), **summary}, True)
     else:
-        show(run, summary)
+        quantities = {"success": "success", "delta": "δ", "beta": "β", "kappa": "κ"}
+        names = {"memory": "memory", "budget": "B", "filler": "F'", "games": "games"}
+        emit(
+            [
+                {shown: row[name] for name, shown in names.items()}
+                | {shown: with_bounds(row, name) for name, shown in quantities.items()}
+                for row in summary["cells"]
+            ]
+        )
+        for row in summary["answers"]:
+            typer.echo(row["sentence"])
+        if summary["errors"] or summary["problems"]:
+            failed = f"{summary['errors']} episodes failed and {summary['problems']} could not be audited"
+            typer.echo(f"{failed}; none counts.")
+        typer.echo(f"run: {run.path}")
     if summary["errors"] == summary["episodes"]:
         raise ModelError(f"Every episode failed, so {run.path} measures nothing; its episodes.jsonl says why.")
-
-
-def ask_for(
-    settings: Config,
-    archive: "Archive",
-    memory: list[str] | None,
-    budget: list[int] | None,
-    filler: list[int] | None,
-    games: int | None,
-    split: str,
-    lag: bool,
-) -> "Grid":
-    """The grid asked for on the command line."""
-    from dssr.measure.grid import grid_of
-
-    if split not in ("train", "valid", "test"):
-        raise UsageError(f"There is no split {split!r}; use train, valid or test.")
-    return grid_of(settings, archive, memory or (), budget or (), filler or (), games, split, lag)  # type: ignore[arg-type]
-
-
-def default_place(settings: Config, ask: "Grid") -> Path:
-    """A directory named by content: the same question has the same place."""
-    import msgspec
-
-    from dssr.seeds import digest_of
-
-    return (
-        Path(settings.runs) / f"diagnose-{settings.name}-{digest_of(settings.digest(), msgspec.to_builtins(ask))[:8]}"
-    )
-
-
-def open_seal(settings: Config, place: Path, resume: bool) -> None:
-    """Break the seal on the test split for this run, unless the run could not start anyway."""
-    from dssr.cli.gates import now, seal_of
-
-    if place.exists() and not resume:
-        raise RecordError(f"{place} exists; choose another directory, or continue it with --resume.")
-    seal_of(settings).open(place, now())
-
-
-def run_diagnosis(
-    settings: Config,
-    ask: "Grid",
-    archive: "Archive",
-    models: "tuple[Model, Model]",
-    place: Path,
-    resume: bool = False,
-    quiet: bool = False,
-) -> "tuple[Run, dict[str, Any]]":
-    """Plan, play, audit, check for leaks, summarise."""
-    from dssr.agent.leaks import refuse_leaks
-    from dssr.measure.diagnose import diagnose as work
-    from dssr.measure.diagnose import summary_of
-    from dssr.measure.grid import arguments_of, fingerprints, jobs_of, open_agent
-    from dssr.measure.plan import Rates, plan, totals
-    from dssr.record.run import Run
-
-    jobs = jobs_of(ask, settings)
-    with open_agent(settings, archive, models, jobs) as agent:
-        expected = totals(plan(ask, settings, agent), Rates())
-        say(
-            f"{len(jobs)} episodes, {expected['calls']:,} to {expected['most_calls']:,} model calls, "
-            f"{expected['tokens_in']:,} tokens to read or more; into {place}",
-            quiet,
-        )
-        prints = fingerprints(ask, agent)
-        with (
-            Run.start(
-                place, command="diagnose", config=settings, models=prints, arguments=arguments_of(ask), resume=resume
-            ) as run,
-            progress(len(jobs), "episodes") as advance,
-        ):
-
-            async def go() -> None:
-                try:
-                    await work(run, jobs, agent, settings.measure, ask.lag, advance)
-                finally:
-                    for model in dict.fromkeys(models):
-                        await model.close()
-
-            asyncio.run(go())
-            refuse_leaks(run, agent.worlds)
-            summary = summary_of(run)
-            run.finish(summary)
-    return run, summary
-
-
-def show(run: "Run", summary: dict[str, Any]) -> None:
-    """The grid and the answers, for people."""
-    quantities = {"success": "success", "delta": "δ", "beta": "β", "kappa": "κ"}
-    names = {"memory": "memory", "budget": "B", "filler": "F'", "games": "games"}
-    emit(
-        [
-            {shown: row[name] for name, shown in names.items()}
-            | {shown: with_bounds(row, name) for name, shown in quantities.items()}
-            for row in summary["cells"]
-        ],
-        False,
-    )
-    for row in summary["answers"]:
-        typer.echo(row["sentence"])
-    if summary["errors"] or summary["problems"]:
-        typer.echo(f"{summary['errors']} episodes failed and {summary['problems']} could not be audited; none counts.")
-    typer.echo(f"run: {run.path}")
-
-
-def with_bounds(row: dict[str, Any], name: str) -> str:
-    """`0.53 [0.40, 0.67]`, or a dash."""
-    if row[name] is None:
-        return "-"
-    return f"{row[name]:.2f} [{row[f'{name}_low']:.2f}, {row[f'{name}_high']:.2f}]"

@@ -6,11 +6,15 @@ from importlib import metadata, util
 
 import typer
 
-from dssr.cli.common import JsonOption, emit
+from dssr.cli import options
+from dssr.cli.show import emit
+from dssr.config import names
 from dssr.types import Record
 
 
 class Finding(Record, frozen=True):
+    """One part of the installation."""
+
     part: str
     ready: bool
     detail: str
@@ -22,14 +26,15 @@ def register(app: typer.Typer) -> None:
     app.command("doctor")(doctor)
 
 
-def doctor(as_json: JsonOption = False) -> None:
+def doctor(as_json: options.Json = False) -> None:
     """Say what is installed, which model tiers can run here, and the command for what is missing."""
     findings = [*_base(), *_tiers(), *_extras()]
     rows = [{"part": f.part, "ready": f.ready, "detail": f.detail, "fix": f.fix} for f in findings]
     if as_json:
         emit(rows, True)
         return
-    emit([{**row, "ready": "yes" if row["ready"] else "no"} for row in rows], False)
+    emit([{**row, "ready": "yes" if row["ready"] else "no"} for row in rows])
+    typer.echo(f"configurations: {', '.join(names())}")
 
 
 def _version(package: str) -> str | None:
@@ -93,7 +98,6 @@ def _extras() -> list[Finding]:
     return [
         _package("extra server", "openai", "pip install 'dssr[server]'"),
         _package("extra inspect", "inspect-ai", "pip install 'dssr[inspect]'"),
-        _package("extra ray", "ray", "pip install 'dssr[ray]'"),
         Finding(
             "browser tests",
             browser,

@@ -1,120 +1,69 @@
 """`dssr games make · check · stats`: the archive of a configuration, its verification, its statistics."""
 
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dssr.cli.common import DEFAULT_CONFIG, ConfigOption, JsonOption, emit, load_config, progress
-from dssr.config import Config
+from dssr.cli import options
+from dssr.cli.show import emit, progress
 
-WorkersOption = Annotated[int, typer.Option("--workers", "-w", min=1, help="Games worked on at once.")]
-FolderOption = Annotated[
-    Path | None, typer.Option("--archive", help="The archive's folder; by default the configuration's own.")
-]
 TokenizerOption = Annotated[
-    str, typer.Option("--tokenizer", help="Counts the history: a model's name or folder, or `words`.")
+    str, typer.Option("--tokenizer", help="What counts the history: a model's name or folder, or `words`.")
 ]
 
 
 def register(app: typer.Typer) -> None:
     games = typer.Typer(help="Make, verify and measure the archive of games.", no_args_is_help=True)
-    games.command("make")(make)
-    games.command("check")(check)
-    games.command("stats")(stats)
+    for command in (make, check, stats):
+        games.command(command.__name__)(command)
     app.add_typer(games, name="games")
 
 
-def folder_of(config: Config, folder: Path | None) -> Path:
-    return folder or Path(config.data) / config.games.archive
-
-
 def make(
-    config: ConfigOption = DEFAULT_CONFIG,
-    folder: FolderOption = None,
-    workers: WorkersOption = 1,
-    as_json: JsonOption = False,
+    config: options.Config = options.DEFAULT_CONFIG,
+    folder: options.Archive = None,
+    workers: options.Workers = 1,
+    resume: options.Resume = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Make the games of a configuration. Run again after an interruption: finished games are kept."""
-    from dssr.worlds.cooking.generate import make_archive, plan_games
+    """Make the games of a configuration, once."""
+    from dssr.measure.archives import make_games
 
-    settings = load_config(config)
-    place = folder_of(settings, folder)
-    shown = 0
-    with progress(len(plan_games(settings.games)), "games") as advance:
-
-        def on_progress(done: int, total: int) -> None:
-            nonlocal shown
-            advance(done - shown)
-            shown = done
-
-        archive = make_archive(settings.games, place, workers, on_progress)
-    emit({"archive": str(place), "games": len(archive.games()), "textworld": archive.settings.textworld}, as_json)
+    with progress(as_json) as told:
+        archive = make_games(config, folder=folder, workers=workers, resume=resume, progress=told)
+    count, version = len(archive.games()), archive.settings.textworld
+    emit({"archive": str(archive.folder), "games": count, "textworld": version}, as_json)
 
 
 def check(
-    config: ConfigOption = DEFAULT_CONFIG,
-    folder: FolderOption = None,
-    workers: WorkersOption = 1,
-    as_json: JsonOption = False,
+    config: options.Config = options.DEFAULT_CONFIG,
+    folder: options.Archive = None,
+    workers: options.Workers = 1,
+    as_json: options.Json = False,
 ) -> None:
     """Verify every game: its files, that Phase A shows all that is needed, that the reference policy wins."""
-    from dssr.worlds.cooking.archive import Archive
-    from dssr.worlds.cooking.check import check_game
+    from dssr.measure.archives import check_games
 
-    settings = load_config(config)
-    place = folder_of(settings, folder)
-    games = Archive.open(place).games()
-    faulty: dict[str, tuple[str, ...]] = {}
-    with (
-        ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool,
-        progress(len(games), "checked") as advance,
-    ):
-        waiting = {pool.submit(check_game, place, game.id, settings.protocol.max_actions): game.id for game in games}
-        for done in as_completed(waiting):
-            if found := done.result():
-                faulty[waiting[done]] = found
-            advance(1)
-    faults = [{"game": name, "fault": fault} for name in sorted(faulty) for fault in faulty[name]]
-    summary = {"archive": str(place), "games": len(games), "faulty": len(faulty)}
-    if as_json:
-        emit({**summary, "faults": faults}, True)
-    else:
-        emit(summary, False)
-        if faults:
-            emit(faults, False)
+    with progress(as_json) as told:
+        found = check_games(config, folder=folder, workers=workers, progress=told)
+    faults = [{"game": name, "fault": fault} for name, sentences in found.faults.items() for fault in sentences]
+    summary = {"archive": found.archive, "games": found.games, "faulty": len(found.faults)}
+    emit({**summary, "faults": faults} if as_json else summary, as_json)
     if faults:
+        if not as_json:
+            emit(faults)
         raise typer.Exit(1)
 
 
 def stats(
-    config: ConfigOption = DEFAULT_CONFIG,
-    folder: FolderOption = None,
+    config: options.Config = options.DEFAULT_CONFIG,
+    folder: options.Archive = None,
     tokenizer: TokenizerOption = "words",
-    as_json: JsonOption = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Print, per room count and filler length, the steps of both phases and the tokens of the history."""
-    from dssr.measure.environment import size_rows
-    from dssr.worlds.cooking.archive import Archive
+    """Print, per level and filler, the steps of both phases and the tokens of the history."""
+    from dssr.measure.archives import game_stats
 
-    settings = load_config(config)
-    archive = Archive.open(folder_of(settings, folder))
-    games = archive.games()
-    with progress(len(games), "measured") as advance:
-        rows = size_rows(
-            archive, games, settings.protocol.kind, settings.protocol.fillers, counter(tokenizer), lambda: advance(1)
-        )
+    with progress(as_json) as told:
+        rows = game_stats(config, folder=folder, tokenizer=tokenizer, progress=told)
     emit(rows, as_json)
-
-
-def counter(tokenizer: str) -> Callable[[str], int]:
-    """Counts the tokens of a text; `words` counts what stands between blanks and needs no model."""
-    if tokenizer == "words":
-        return lambda text: len(text.split())
-    from dssr.models.load import load_tokenizer
-
-    encode = load_tokenizer(tokenizer).encode
-    return lambda text: len(encode(text))

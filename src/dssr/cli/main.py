@@ -6,45 +6,30 @@
 import importlib
 import sys
 from importlib.metadata import entry_points
+from typing import Annotated
 
 import typer
 
+from dssr import __version__
 from dssr.errors import DssrError
 
 COMMANDS = "dssr.commands"
 """Entry points of this group are `register(app)` functions of other packages."""
 INTERRUPTED = 130
 """The exit code typer gives to Ctrl-C."""
-AREAS = (
-    "demo",
-    "doctor",
-    "games",
-    "play",
-    "plan",
-    "diagnose",
-    "lag",
-    "check",
-    "fork",
-    "reader",
-    "train",
-    "continuation",
-    "evaluate",
-    "gates",
-    "report",
-    "export",
-    "cache",
-)
+AREAS = ("diagnose", "episodes", "games", "train", "gates", "report", "doctor", "cache")
 """Modules of this folder, in the order of the help text; each has `register(app)`."""
 
 
 def build() -> typer.Typer:
+    """The whole command line."""
     app = typer.Typer(
         name="dssr",
         help="Measure and reduce write-time regret in constant-context LLM agents.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
     )
+    app.callback()(common)
     for area in AREAS:
         importlib.import_module(f"dssr.cli.{area}").register(app)
     for plugged in entry_points(group=COMMANDS):
@@ -52,7 +37,23 @@ def build() -> typer.Typer:
     return app
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Measure and reduce write-time regret in constant-context LLM agents."""
+
+
 def main() -> None:
+    """Run a command; an error that a user can cause is one sentence, not a traceback."""
+    sys.path.insert(0, "")  # memories of one's own lie in the current folder
     try:
         build()()
     except DssrError as error:

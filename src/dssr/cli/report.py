@@ -1,63 +1,74 @@
-"""`dssr report`: tables, figures and the page, from stored runs alone."""
+"""`dssr report · export`: tables, figures and the page from stored runs, and runs for other programs."""
 
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dssr.cli.common import JsonOption, say
-from dssr.errors import UsageError
+from dssr.cli import options
+from dssr.cli.show import emit, say
 
 if TYPE_CHECKING:
     from dssr.report.write import Report
 
-RunsArgument = Annotated[list[Path], typer.Argument(help="Run directories; several are reported as one study.")]
-FolderOption = Annotated[
-    Path | None, typer.Option("--out", "-o", help="Folder of the report; beside the run if left out.")
-]
+
+class Form(str, Enum):
+    """What a report can be made as; `terminal` prints every table."""
+
+    page = "page"
+    markdown = "markdown"
+    latex = "latex"
+    csv = "csv"
+    figures = "figures"
+    terminal = "terminal"
+
+
 FormatOption = Annotated[
-    list[str] | None,
-    typer.Option("--format", "-f", help="page, markdown, latex, csv, figures or terminal; repeat it. All if left out."),
+    list[Form] | None, typer.Option("--format", help="What to make; may be repeated, everything if left out.")
 ]
-AgainstOption = Annotated[str | None, typer.Option("--against", help="`paper` puts the published values beside ours.")]
+Against = Annotated[Literal["paper"] | None, typer.Option("--against", help="Put the published values beside ours.")]
+ExportFolder = Annotated[Path, typer.Option("--out", "-o", help="Folder for the files.")]
 FIRST = ("grid", "decomposition", "rounds-success", "rounds-kappa", "rounds-gain")
 """Tables printed when nothing was said about the format."""
 
 
-def report(
-    runs: RunsArgument,
-    out: FolderOption = None,
-    format: FormatOption = None,  # noqa: A002
-    against: AgainstOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Tables, figures and one self-contained page from stored runs."""
-    from dssr.report.write import FORMS, make_report
+def register(app: typer.Typer) -> None:
+    app.command("report")(report)
+    group = typer.Typer(help="Write a run as Inspect logs, Parquet or CSV.", no_args_is_help=True)
+    for command in (inspect, parquet, csv):
+        group.command(command.__name__)(command)
+    app.add_typer(group, name="export")
 
-    if against not in (None, "paper"):
-        raise UsageError(f"--against knows `paper` only, not {against!r}.")
-    asked = format or [*FORMS]
-    unknown = [one for one in asked if one not in (*FORMS, "terminal")]
-    if unknown:
-        raise UsageError(f"there is no format {unknown[0]!r}; choose from {', '.join(FORMS)} and terminal.")
-    folder = out or runs[0].parent / f"{runs[0].resolve().name}-report"
-    made = make_report(runs, folder, [form for form in FORMS if form in asked], against == "paper")
-    if json:
+
+def report(
+    runs: options.Runs,
+    out: options.Folder = None,
+    format: FormatOption = None,  # noqa: A002
+    against: Against = None,
+    as_json: options.Json = False,
+) -> None:
+    """Make tables, figures and one self-contained page from stored runs."""
+    from dssr.report.write import FORMS
+    from dssr.report.write import report as work
+
+    asked = None if format is None else {form.value for form in format}
+    forms = [form for form in FORMS if asked is None or form in asked]
+    made = work(runs, out=out, forms=forms, against=against)
+    if as_json:
         _print_json(made)
     else:
-        _print(made, format is not None and "terminal" in format)
+        _print(made, asked is not None and "terminal" in asked)
 
 
 def _print_json(made: "Report") -> None:
-    import msgspec
-
     shown = {
         "answers": [{"memory": one.name, "badge": one.badge, "text": one.text} for one in made.answers],
         "tables": {table.name: table.rows for table in made.tables},
         "absent": made.absent,
         "files": made.files,
     }
-    typer.echo(msgspec.json.encode(shown).decode())
+    emit(shown, True)
 
 
 def _print(made: "Report", everything: bool) -> None:
@@ -80,5 +91,22 @@ def _print(made: "Report", everything: bool) -> None:
         typer.echo(f"{len(made.files)} files in {Path(made.files[0]).parent}")
 
 
-def register(app: typer.Typer) -> None:
-    app.command("report")(report)
+def inspect(run: options.Run, out: ExportFolder, as_json: options.Json = False) -> None:
+    """Write one Inspect log per cell; look at them with `inspect view --log-dir OUT`."""
+    _export(run, "inspect", out, as_json)
+
+
+def parquet(run: options.Run, out: ExportFolder, as_json: options.Json = False) -> None:
+    """Write every record, one Parquet file per log."""
+    _export(run, "parquet", out, as_json)
+
+
+def csv(run: options.Run, out: ExportFolder, as_json: options.Json = False) -> None:
+    """Write every record, one CSV file per log."""
+    _export(run, "csv", out, as_json)
+
+
+def _export(run: Path, form: Literal["inspect", "parquet", "csv"], out: Path, as_json: bool) -> None:
+    from dssr.report.export import export
+
+    emit([{"file": str(file), "bytes": file.stat().st_size} for file in export(run, form, out=out)], as_json)

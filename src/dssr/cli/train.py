@@ -1,220 +1,179 @@
-"""`dssr train`: rounds of training the writer from the reader's loss, for one variant or the selected one."""
+"""`dssr reader train | accept · train · continuation`: a reader to measure with, and a writer trained from its loss."""
 
-import asyncio
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 import typer
 
-from dssr.cli.common import DEFAULT_CONFIG, ConfigOption, JsonOption, ResumeOption, emit, load_config, say
-from dssr.cli.diagnose import with_bounds
-from dssr.cli.reader import AdapterOption
-from dssr.config import Config
-from dssr.errors import RecordError, UsageError
+from dssr.cli import options
+from dssr.cli.show import emit, progress, with_bounds
+from dssr.errors import UsageError
 
 if TYPE_CHECKING:
-    from dssr.train.forecast import Forecast
-    from dssr.train.line import Line
-    from dssr.types import RoundResult
+    from dssr.train.lines import LineResult, SeedsResult
 
-VariantOption = Annotated[
+Variant = Annotated[
     str | None,
     typer.Option("--variant", help="dssr, k1, k4, no-hint, outcome or a4; with --seeds the selected one if left out."),
 ]
-RoundsOption = Annotated[
+Rounds = Annotated[
     str | None, typer.Option("--rounds", help="A round or a range such as 0-3; all of the configuration if left out.")
 ]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Of collection, candidates and training.")]
-SeedsOption = Annotated[
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of collection, candidates and training.")]
+Seeds = Annotated[
     int | None, typer.Option("--seeds", min=2, help="Train the selected configuration again with so many seeds.")
 ]
-StudyOption = Annotated[
+StudyFolder = Annotated[
     Path | None, typer.Option("--out", "-o", help="Folder of the study: every variant and seed is a line inside it.")
 ]
-ForceOption = Annotated[bool, typer.Option("--force", help="Use a reader that was not accepted; it is recorded.")]
+Force = Annotated[bool, typer.Option("--force", help="Use a reader that was not accepted; it is recorded.")]
+Points = Annotated[
+    int | None, typer.Option("--points", "-p", help="Number of write points; the configuration's if left out.")
+]
+SplitOption = Annotated[Literal["train", "valid"], typer.Option("--split", help="Which games.")]
 
 
 def register(app: typer.Typer) -> None:
+    group = typer.Typer(help="Train the reader, and accept it or not.", no_args_is_help=True)
+    group.command("train")(reader_train)
+    group.command("accept")(reader_accept)
+    app.add_typer(group, name="reader")
     app.command("train")(train)
+    app.command("continuation")(continuation)
+
+
+def reader_train(
+    config: options.Config = options.DEFAULT_CONFIG,
+    out: options.Out = None,
+    resume: options.Resume = False,
+    as_json: options.Json = False,
+) -> None:
+    """Clone the reference action over the context mixture, then DAgger."""
+    from dssr.train.reader.dagger import reader_train as work
+
+    with progress(as_json) as told:
+        adapter = work(config, out=out, resume=resume, progress=told)
+    emit({"adapter": str(adapter)}, as_json)
+
+
+def reader_accept(
+    config: options.Config = options.DEFAULT_CONFIG,
+    adapter: options.Adapter = None,
+    out: options.Out = None,
+    resume: options.Resume = False,
+    as_json: options.Json = False,
+) -> None:
+    """Play validation games with the full history and no filler; exit 1 if the reader is not good enough."""
+    from dssr.train.reader.accept import reader_accept as work
+
+    with progress(as_json) as told:
+        found = work(config, adapter=adapter, out=out, resume=resume, progress=told)
+    emit({**msgspec.to_builtins(found), "accepted": found.accepted}, as_json)
+    if not found.accepted:
+        raise typer.Exit(1)
 
 
 def train(
-    config: ConfigOption = DEFAULT_CONFIG,
-    variant: VariantOption = None,
-    rounds: RoundsOption = None,
-    seed: SeedOption = 0,
-    seeds: SeedsOption = None,
-    adapter: AdapterOption = None,
-    out: StudyOption = None,
-    force: ForceOption = False,
-    resume: ResumeOption = False,
-    as_json: JsonOption = False,
+    config: options.Config = options.DEFAULT_CONFIG,
+    variant: Variant = None,
+    rounds: Rounds = None,
+    seed: Seed = 0,
+    seeds: Seeds = None,
+    adapter: options.Adapter = None,
+    out: StudyFolder = None,
+    force: Force = False,
+    resume: options.Resume = False,
+    as_json: options.Json = False,
 ) -> None:
     """Train the writer: collect, try candidates, score them by the reader's later loss, fine-tune, validate."""
-    from dssr.train.reader.dagger import with_reader
+    from dssr.train.lines import train as work
+    from dssr.train.lines import train_seeds
 
-    settings = load_config(config)
-    if settings.writer_model.backend not in ("hf", "vllm"):
-        backend = settings.writer_model.backend
-        raise UsageError(f"The {backend} backend has no weights to train; use a configuration with hf or vllm.")
-    if adapter is not None:
-        settings = with_reader(settings, adapter)
-    study = out or Path(settings.runs) / f"train-{settings.name}-{settings.digest()[:8]}"
-    work = Training(settings, study, force, resume, as_json)
-    if seeds is None:
-        work.show(work.line(variant or "dssr", seed, span_of(rounds, settings)))
-    elif rounds is not None:
+    common: dict[str, Any] = {"seed": seed, "adapter": adapter, "out": out, "force": force, "resume": resume}
+    if seeds is not None and rounds is not None:
         raise UsageError("--seeds trains up to the selected round; leave --rounds out.")
+    with progress(as_json) as told:
+        if seeds is None:
+            line = work(config, variant or "dssr", rounds=rounds, progress=told, **common)
+        else:
+            found = train_seeds(config, variant, seeds=seeds, progress=told, **common)
+    if seeds is None:
+        show_line(line, as_json)
     else:
-        work.retrain(variant, seed, seeds)
+        show_seeds(found, as_json)
 
 
-def span_of(text: str | None, settings: Config) -> range:
-    """The rounds asked for."""
-    last = settings.writer.rounds
-    if text is None:
-        return range(last + 1)
-    found = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
-    if found is None:
-        raise UsageError(f"--rounds is {text!r}; give one round or a range such as 0-{last}.")
-    first, end = int(found[1]), int(found[2] or found[1])
-    if not first <= end <= last:
-        raise UsageError(f"--rounds is {text}; rounds rise from 0 to {last} in this configuration.")
-    return range(first, end + 1)
+def continuation(
+    config: options.Config = options.DEFAULT_CONFIG,
+    split: SplitOption = "valid",
+    points: Points = None,
+    games: options.Games = None,
+    out: options.Out = None,
+    resume: options.Resume = False,
+    as_json: options.Json = False,
+) -> None:
+    """Play candidates of logged write points to the end, and correlate their scores with their returns."""
+    from dssr.measure.continuation import continuation as work
 
-
-class Training:
-    """The lines of one study, trained one after the other."""
-
-    def __init__(self, settings: Config, study: Path, force: bool, resume: bool, quiet: bool) -> None:
-        self.settings, self.study = settings, study
-        self.force, self.resume, self.quiet = force, resume, quiet
-
-    def line(self, variant: str, seed: int, span: range) -> dict[str, Any]:
-        """Train one line, and say what it came to."""
-        from dssr.cli.board import Board
-        from dssr.train.line import Line, line_folder
-
-        place = line_folder(self.study, variant, seed)
-        board = Board(f"{variant}, seed {seed}", span)
-        line = Line(self.settings, variant, seed, place, board.tell, self.force)
-        if line.finished:
-            raise RecordError(f"{place} is finished; read it with `dssr report {place}` or choose another --out.")
-        if place.exists() and not self.resume:
-            raise RecordError(f"{place} exists; continue it with --resume, or choose another --out.")
-        line.check(span)
-        expected = self.prepare(line, span)
-        with board:
-            rows = line.train(span, board.row)
-        return {
-            "line": str(place),
-            "forced": self.force,
-            "expected": expected,
-            "finished": line.finished,
-            "rounds": rows,
-        }
-
-    def prepare(self, line: "Line", span: range) -> dict[str, Any]:
-        """Ask whether the reader may be trained on, and say what the work will take."""
-        import msgspec
-
-        from dssr.measure.plan import rates
-        from dssr.train.forecast import forecast, sample_grid
-        from dssr.train.reader.accept import require_accepted
-
-        with line.agent(-1) as agent:
-            line.identify(agent)
-            if not self.force:
-                require_accepted(self.settings, agent.reader.fingerprint())
-            speed = asyncio.run(rates(sample_grid(line), self.settings, agent))
-            expected = forecast(line, span, agent, speed)
-        self._say_expected(expected, speed, line.directory)
-        return {**msgspec.to_builtins(expected), "read_rate": speed[0], "write_rate": speed[1]}
-
-    def _say_expected(self, expected: "Forecast", speed: tuple[float, float], place: Path) -> None:
-        from dssr.train.forecast import TRAINING
-
-        for load in expected.loads:
-            say(
-                f"{load.work}: {load.calls:,} to {load.most_calls:,} calls, {load.tokens_in:,} to "
-                f"{load.most_tokens_in:,} tokens to read, {load.tokens_out:,} to {load.most_tokens_out:,} to write",
-                self.quiet,
-            )
-        say(
-            f"about {expected.hours:.2g} to {expected.most_hours:.2g} hours at {speed[0]:,.0f} tokens read and "
-            f"{speed[1]:,.0f} written a second, as a few calls just measured; a trained token is taken as {TRAINING:g} "
-            f"read ones, repeated calls as new; into {place}",
-            self.quiet,
-        )
-
-    def show(self, told: dict[str, Any]) -> None:
-        """The rounds of one line."""
-        from dssr.cli.board import printable
-
-        if self.quiet:
-            emit(told, True)
-            return
-        rows = told["rounds"]
-        emit([printable(row) for row in rows if "success" in row], False)
-        emit(changes(rows), False, "against the untrained writer, paired by game")
-        if rows[-1]["ended"]:
-            typer.echo(rows[-1]["ended"])
-        elif not told["finished"]:
-            typer.echo("Later rounds: the same command with --resume and a longer --rounds.")
-        typer.echo(f"line: {told['line']}; tables: dssr report {told['line']}")
-
-    def retrain(self, variant: str | None, seed: int, count: int) -> None:
-        """The selected configuration (or the best round of one variant) with several seeds."""
-        import msgspec
-
-        from dssr.train.line import line_folder
-        from dssr.train.results import selected
-        from dssr.train.variants import MAIN, names, variant_of
-
-        known = names(self.settings.writer) if variant is None else (variant,)
-        titles = {variant_of(name, self.settings.writer).title: name for name in known}
-        results = [row for name in titles.values() for row in self.results(name, seed)]
-        if not results:
-            raise UsageError(
-                f"{self.study} holds no trained line of seed {seed}; run `dssr train` without --seeds first."
-            )
-        chosen = selected(results)
-        name, span = titles[chosen.writer], range(chosen.round + 1)
-        say(f"selected: {name}, round {chosen.round}, success {chosen.success:.3f}", self.quiet)
-        needed = [name] if variant_of(name, self.settings.writer).own else [MAIN, name]
-        found = []
-        for one in range(seed, seed + count):
-            for part in needed:
-                if not self.done(part, one, span):
-                    self.line(part, one, span)
-            found += [row for row in self.results(name, one) if row.round == chosen.round]
-        rows = [
-            {"seed": row.seed, "F'": row.filler, "success": row.success, "kappa": row.kappa, "games": row.games}
-            for row in found
+    with progress(as_json) as told:
+        study = work(config, split=split, points=points, games=games, out=out, resume=resume, progress=told)
+    run = study.runs[0]
+    summary = run.summary or {}
+    if as_json:
+        emit({"run": str(run.path), **summary}, True)
+        return
+    counts = {"points": "points", "without_variance": "same return", "unranked": "same score"}
+    emit(
+        [
+            {"score": row["score"], "ρ with return": with_bounds(row, "rho")}
+            | {shown: row[name] for name, shown in counts.items()}
+            for row in summary["returns"]
         ]
-        lines = [str(line_folder(self.study, name, one)) for one in range(seed, seed + count)]
-        if self.quiet:
-            emit({"selected": msgspec.to_builtins(chosen), "seeds": rows, "lines": lines}, True)
-            return
-        emit(rows, False)
-        typer.echo(f"tables: dssr report {' '.join(lines)}")
+    )
+    typer.echo(f"{summary['without_variance']} of {summary['points']} points end alike whatever is written there.")
+    if summary["unmeasured"]:
+        typer.echo(f"No point tells candidates apart both by their return and by {', '.join(summary['unmeasured'])}.")
+    if summary["points"] < summary["asked"]:
+        typer.echo(f"{summary['asked']} points were asked for; the trajectories have no more.")
+    if summary["troubles"] or summary["errors"]:
+        typer.echo(f"{summary['errors']} trajectories and {summary['troubles']} points failed; none counts.")
+    typer.echo(f"run: {run.path}")
 
-    def results(self, variant: str, seed: int) -> "list[RoundResult]":
-        """What a line's validation has stored so far."""
-        from dssr.record.run import Run
-        from dssr.train.line import line_folder
-        from dssr.types import RoundResult
 
-        place = line_folder(self.study, variant, seed)
-        return list(Run.open(place).read("rounds", RoundResult)) if place.exists() else []
+def show_line(result: "LineResult", as_json: bool) -> None:
+    """The rounds of one line."""
+    if as_json:
+        emit(msgspec.to_builtins(result), True)
+        return
+    rows = result.rounds
+    emit([printable(row) for row in rows if "success" in row])
+    emit(changes(rows), title="against the untrained writer, paired by game")
+    if rows[-1]["ended"]:
+        typer.echo(rows[-1]["ended"])
+    elif not result.finished:
+        typer.echo("Later rounds: the same command with --resume and a longer --rounds.")
+    typer.echo(f"line: {result.line}; tables: dssr report {result.line}")
 
-    def done(self, variant: str, seed: int, span: range) -> bool:
-        """Whether a line has nothing left to do of these rounds: it has had the last of them, or has ended."""
-        from dssr.train.line import line_folder
 
-        ended = (line_folder(self.study, variant, seed) / "summary.json").exists()
-        return ended or any(row.round == span[-1] for row in self.results(variant, seed))
+def show_seeds(found: "SeedsResult", as_json: bool) -> None:
+    """One row per seed and filler."""
+    rows = [
+        {"seed": row.seed, "F'": row.filler, "success": row.success, "kappa": row.kappa, "games": row.games}
+        for row in found.seeds
+    ]
+    if as_json:
+        emit({"selected": msgspec.to_builtins(found.selected), "seeds": rows, "lines": found.lines}, True)
+        return
+    emit(rows)
+    typer.echo(f"tables: dssr report {' '.join(found.lines)}")
+
+
+def printable(row: dict[str, Any]) -> dict[str, Any]:
+    """A round's row as one line of a table: pairs, then success and kappa per filler with their means."""
+    shown: dict[str, Any] = {"round": row["round"], "points": row.get("points"), "pairs": row.get("pairs")}
+    shown["median gap"] = row.get("median")
+    return shown | {name: value for name, value in row.items() if name.startswith(("success", "kappa"))}
 
 
 def changes(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 import msgspec
 
 from dssr.agent.budget import enforce
-from dssr.agent.episode import Agent, Played, fork
+from dssr.agent.episode import Agent, Played, continue_episode
 from dssr.agent.memory import Kit, Prompted, load_memory
 from dssr.config import WriterConfig
 from dssr.errors import ConfigError, ModelError
@@ -193,7 +193,7 @@ class CandidateScorer:
             episode = self.played.episode
             job = msgspec.structs.replace(episode.job, temperature=0.0, epsilon=0.0)
             plain = msgspec.structs.replace(episode, job=job)
-            ended = (await fork(plain, self.played.steps, step, self.agent, state)).episode
+            ended = (await continue_episode(plain, self.played.steps, step, self.agent, state)).episode
             if ended.error is not None:
                 raise ModelError(f"The continuation of {episode.key} from step {step} failed: {ended.error}")
             return ended

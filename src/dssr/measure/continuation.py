@@ -11,16 +11,18 @@ returns                    rank agreement of every score with the return
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from dssr.agent.episode import Agent, Played, episode_key, first_difference, fork, run_jobs
+from dssr.agent.episode import Agent, Played, continue_episode, episode_key, first_difference, play_job
 from dssr.agent.memory import TRAINED, split_name
 from dssr.agent.order import in_order
 from dssr.agent.prompts import RETENTION
@@ -28,14 +30,17 @@ from dssr.agent.store import save, stored
 from dssr.config import Config
 from dssr.errors import ConfigError, GameError, ModelError, RecordError, StatsError, UsageError
 from dssr.measure.candidates import CandidateScorer, Sampling, Trouble, points_of, sample_points
-from dssr.measure.grid import Grid, grid_of, jobs_of
+from dssr.measure.grid import Grid, arguments_of, grid_of, jobs_of
+from dssr.measure.study import Study
 from dssr.record.run import Run
+from dssr.session import Session, Stage, configured, place_of, silent, verb
 from dssr.stats.bootstrap import Array, Resampler
 from dssr.stats.ranks import within_point
-from dssr.types import Candidate, Episode, Job, Record, ReturnRow, Split, WritePoint
+from dssr.types import Candidate, Episode, Job, Progress, Record, ReturnRow, Split, WritePoint
 from dssr.worlds.cooking.archive import Archive
 
 RETURN = "return"
+log = logging.getLogger("dssr")
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,6 @@ def return_rows(found: Returns, sampler: Resampler) -> list[ReturnRow]:
     return rows
 
 
-Done = Callable[[int], None]
 LEAST = 2
 """Candidates at a point: fewer cannot be ranked."""
 AT_ONCE = 32
@@ -145,23 +149,63 @@ def continuation_jobs(grid: Grid, config: Config) -> tuple[Job, ...]:
     return tuple(msgspec.structs.replace(job, temperature=0.0, epsilon=0.0) for job in jobs_of(grid, config))
 
 
+@verb
+async def continuation(
+    config: Config | str = "nano",
+    *,
+    split: Split = "valid",
+    points: int | None = None,
+    games: int | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: Progress = silent,
+) -> Study:
+    """Play candidates of logged write points to the end, and correlate their scores with their returns."""
+    settings = configured(config)
+    async with Session(settings, progress) as session:
+        grid = continuation_grid(settings, session.archive, split, games)
+        count = settings.continuation.points if points is None else points
+        place = Path(out) if out else place_of(settings, "continuation", grid.split, grid.games, count)
+        return Study.load([await study_continuations(session, grid, count, place, resume)])
+
+
+async def study_continuations(session: Session, grid: Grid, points: int, place: Path, resume: bool = False) -> Run:
+    """The whole study into one run: play, check that logs are reproduced, try candidates, summarise."""
+    check_size(session.config, points)
+    jobs = continuation_jobs(grid, session.config)
+    tried = f"{points} points x {session.config.continuation.candidates} candidates"
+    log.info("%d trajectories, then %s, each played to the end; into %s", len(jobs), tried, place)
+    with session.run(place, "continuation", jobs, arguments_of(grid) | {"points": points}, resume) as (run, agent):
+        study = Continuation(session, run, jobs, points, agent)
+        await study.play()
+        await study.check()
+        await study.judge()
+        session.finish(run, study.rows())
+    return Run.open(place)
+
+
 class Continuation:
     """One study in one run directory: `play`, then `check`, then `judge`, then `rows`."""
 
-    def __init__(self, run: Run, config: Config, jobs: Sequence[Job], points: int, agent: Agent) -> None:
-        self.run, self.config, self.jobs, self.agent = run, config, jobs, agent
+    def __init__(self, session: Session, run: Run, jobs: Sequence[Job], points: int, agent: Agent) -> None:
+        self.session, self.run, self.jobs, self.agent = session, run, jobs, agent
+        self.config = config = session.config
         self.wanted = points
         self.sampling = Sampling(config.continuation.candidates, config.writer.candidate_temperature)
 
-    async def play(self, done: Done) -> None:
+    async def play(self) -> None:
         """The trajectories."""
-        archive = self.agent.worlds.archive
-        keys = {job: episode_key(job, self.agent, archive.game(job.game).md5) for job in self.jobs}
-        owed = [job for job in self.jobs if not self.run.has("episodes", keys[job])]
-        done(len(self.jobs) - len(owed))
-        async for played in run_jobs(owed, self.agent):
+
+        def key(job: Job) -> str:
+            return episode_key(job, self.agent, self.session.archive.game(job.game).md5)
+
+        async def work(job: Job) -> Played:
+            return await play_job(job, self.agent)
+
+        def keep(played: Played) -> None:
             save(self.run, played)
-            done(1)
+
+        await self.session.work(self.run, Stage("trajectories", "episodes", self.jobs, key, work, keep))
 
     @cached_property
     def played(self) -> dict[str, Played]:
@@ -181,17 +225,18 @@ class Continuation:
         share = self.config.writer.phase_a_share
         return sample_points(supply, self.wanted, share, "continuation", self.config.seed)
 
-    async def check(self, done: Done) -> None:
+    async def check(self) -> None:
         """Play on from every logged state: it must come out as logged, or returns would compare different games."""
-        owed = [point for point in self.points if not self.run.has("checks", point.key)]
-        done(len(self.points) - len(owed))
-        async for checked in in_order(partial(self._reproduce, point) for point in owed):
+
+        def keep(checked: Checked) -> None:
             self.run.append("checks", checked.point, checked)
-            done(1)
+
+        stage = Stage("points reproduced", "checks", self.points, lambda point: point.key, self._reproduce, keep)
+        await self.session.work(self.run, stage)
 
     async def _reproduce(self, point: WritePoint) -> Checked:
         logged = self.played[point.episode]
-        again = await fork(logged.episode, logged.steps, point.step, self.agent)
+        again = await continue_episode(logged.episode, logged.steps, point.step, self.agent)
         where = f"step {point.step} of episode {point.episode} ({logged.episode.job.game}, filler {point.filler})"
         if again.episode.error is not None:
             raise ModelError(f"The check of {where} failed: {again.episode.error}")
@@ -203,14 +248,16 @@ class Continuation:
             )
         return Checked(point.key, len(again.steps) - point.step)
 
-    async def judge(self, done: Done) -> None:
+    async def judge(self) -> None:
         """Candidates of every point: scored, and played on to the end."""
-        owed = [point for point in self.points if not self.run.has("points", point.key)]
-        done(len(self.points) - len(owed))
+        owed = self.run.owed("points", self.points, lambda point: point.key)
+        done, of = len(self.points) - len(owed), len(self.points)
+        self.session.progress("points continued", done, of)
         async for tried in in_order(self._work(owed), AT_ONCE):
             for one in tried:
                 self._store(one)
-                done(1)
+            done += len(tried)
+            self.session.progress("points continued", done, of)
 
     def _work(self, owed: Sequence[WritePoint]) -> "Iterator[partial[Any]]":
         """Point by point of one trajectory, whose roll-forwards are shared and then let go."""

@@ -1,23 +1,101 @@
 """Play and audit a grid of episodes, into a run that can be interrupted anywhere and continued."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from pathlib import Path
 from typing import Any
 
-from dssr.agent.episode import Agent, Played, episode_key, play
-from dssr.agent.order import in_order
+import msgspec
+
+from dssr.agent.episode import Agent, Played, episode_key, play_job
 from dssr.agent.store import save
-from dssr.config import MeasureConfig
+from dssr.config import Config, MeasureConfig
 from dssr.errors import GameError, ModelError
 from dssr.measure.answers import answer_rows
-from dssr.measure.audit import audit_episode, audited_steps, has_audits
-from dssr.measure.lag import measure_lag
+from dssr.measure.audit import audit_episode, has_audits
+from dssr.measure.grid import Grid, arguments_of, grid_of, jobs_of
+from dssr.measure.lag import lags_of
+from dssr.measure.plan import Rates, plan_grid, totals
 from dssr.measure.rows import cell_rows, lag_mean_rows, relation, slope_rows
 from dssr.measure.study import Problem, Study
 from dssr.record.run import Run
-from dssr.types import Audit, Job, Lag
+from dssr.session import Session, Stage, configured, place_of, silent, verb
+from dssr.types import Audit, Job, Lag, Progress, Split
+
+log = logging.getLogger("dssr")
+
+
+@verb
+async def diagnose(
+    config: Config | str = "nano",
+    memories: Sequence[str] = (),
+    budgets: Sequence[int] = (),
+    fillers: Sequence[int] = (),
+    *,
+    games: int | None = None,
+    split: Split = "valid",
+    lag: bool = False,
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: Progress = silent,
+) -> Study:
+    """Play and audit memories × budgets × fillers, and say what loses: the budget or the writer.
+
+    What is left out comes from the configuration; `games` is how many per level. The split `test` is sealed: see
+    `evaluate`. The run goes to `out`, or to a directory named after the question; `resume` continues it.
+    """
+    settings = configured(config)
+    async with Session(settings, progress) as session:
+        grid = grid_of(settings, session.archive, memories, budgets, fillers, games, split, lag)
+        place = Path(out) if out else place_of(settings, "diagnose", msgspec.to_builtins(grid))
+        return Study.load([await measure_grid(session, grid, place, resume)])
+
+
+@verb
+async def evaluate(
+    config: Config | str = "nano",
+    memories: Sequence[str] = (),
+    budgets: Sequence[int] = (),
+    fillers: Sequence[int] = (),
+    *,
+    lag: bool = False,
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: Progress = silent,
+) -> Study:
+    """Diagnose on the sealed test games, which open once, after an approval (`dssr.approve`)."""
+    return await diagnose.aio(
+        config, memories, budgets, fillers, split="test", lag=lag, out=out, resume=resume, progress=progress
+    )
+
+
+async def measure_grid(session: Session, grid: Grid, place: Path, resume: bool = False) -> Run:
+    """Play and audit a grid into one run; whoever needs a diagnosis inside another use case calls this."""
+    config, jobs = session.config, jobs_of(grid, session.config)
+    Run.check_place(place, resume)
+    if grid.split == "test":
+        log.info("%d episodes; into %s", len(jobs), place)  # what they take is not counted: that would open the games
+    else:
+        expected = totals(plan_grid(grid, config, session.agent(jobs)), Rates())
+        calls = f"{expected['calls']:,} to {expected['most_calls']:,} model calls"
+        log.info(
+            "%d episodes, %s, %s tokens to read or more; into %s", len(jobs), calls, f"{expected['tokens_in']:,}", place
+        )
+    with session.run(place, "diagnose", jobs, arguments_of(grid), resume, grid.split) as (run, agent):
+
+        def key(job: Job) -> str:
+            return episode_key(job, agent, session.archive.game(job.game).md5)
+
+        async def work(job: Job) -> "Measured":
+            return await measured(job, agent, config.measure, grid.lag)
+
+        def keep(found: "Measured") -> None:
+            store(run, found)
+
+        await session.work(run, Stage("episodes", "episodes", jobs, key, work, keep))
+        session.finish(run, summary_of(run))
+    return Run.open(place)
 
 
 @dataclass(frozen=True)
@@ -30,29 +108,9 @@ class Measured:
     problems: Sequence[Problem] = ()
 
 
-async def diagnose(
-    run: Run,
-    jobs: Sequence[Job],
-    agent: Agent,
-    measure: MeasureConfig,
-    lag: bool = False,
-    done: Callable[[int], None] = lambda count: None,
-) -> None:
-    """Do what the run still owes. Lines are written in the order of the jobs, whatever finishes first."""
-    owed = []
-    for job in jobs:
-        if run.has("episodes", episode_key(job, agent, agent.worlds.archive.game(job.game).md5)):
-            done(1)
-        else:
-            owed.append(job)
-    async for found in in_order(partial(measured, job, agent, measure, lag) for job in owed):
-        store(run, found)
-        done(1)
-
-
 async def measured(job: Job, agent: Agent, measure: MeasureConfig, lag: bool) -> Measured:
     """Play one episode and audit it. A failed measurement is recorded beside the episode, never as a number."""
-    played = await play(job, agent)
+    played = await play_job(job, agent)
     if played.episode.outcome == "error" or not has_audits(job):
         return Measured(played)
     key = played.episode.key
@@ -64,38 +122,6 @@ async def measured(job: Job, agent: Agent, measure: MeasureConfig, lag: bool) ->
     except (ModelError, GameError) as error:
         return Measured(played, problems=[Problem(key, "audit", str(error))])
     return Measured(played, audits, lags)
-
-
-async def lags_of(played: Played, goal: str, agent: Agent, measure: MeasureConfig) -> list[Lag]:
-    """Relevance lags at the audited points of an episode."""
-    points = audited_steps(played.steps, played.episode.job, measure.points)
-    return list(await asyncio.gather(*(measure_lag(played, step, goal, agent, measure.block) for step in points)))
-
-
-async def measure_lags(
-    run: Run,
-    episodes: Sequence[Played],
-    agent: Agent,
-    measure: MeasureConfig,
-    done: Callable[[int], None] = lambda count: None,
-) -> None:
-    """Relevance lags of stored episodes, into a run of their own, in their order."""
-
-    def work(played: Played) -> Callable[[], Awaitable[list[Lag]]]:
-        with agent.worlds.playing(played.episode.job.game) as world:
-            goal = world.goal
-        return lambda: lags_of(played, goal, agent, measure)
-
-    owed = []
-    for played in episodes:
-        points = audited_steps(played.steps, played.episode.job, measure.points)
-        if run.has("lags", f"{played.episode.key}:{points[-1]:04d}"):
-            done(1)
-        else:
-            owed.append(played)
-    async for found in in_order(work(played) for played in owed):
-        run.extend("lags", [(f"{lag.episode}:{lag.step:04d}", lag) for lag in found])
-        done(1)
 
 
 def store(run: Run, found: Measured) -> None:

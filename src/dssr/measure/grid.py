@@ -1,24 +1,14 @@
 """What a diagnosis covers: memories × budgets × fillers on the games of a split, as an ordered list of jobs."""
 
-import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
 
-from dssr.agent.capture import share
-from dssr.agent.episode import Agent
-from dssr.agent.memory import FULL, Kit, is_reference, load_memory, split_name
-from dssr.agent.prompts import load_prompts
-from dssr.agent.reader import Reader
+from dssr.agent.memory import FULL
 from dssr.config import Config
 from dssr.errors import UsageError
-from dssr.models.base import Model
-from dssr.models.load import load_models
 from dssr.types import Cell, Job, Record, Split
-from dssr.worlds.base import Worlds
 from dssr.worlds.cooking.archive import Archive
 
 T = TypeVar("T")
@@ -80,52 +70,6 @@ def jobs_of(grid: Grid, config: Config) -> tuple[Job, ...]:
         for game in grid.games
         for cell in cells_of(grid, config)
     )
-
-
-@contextmanager
-def open_agent(config: Config, archive: Archive, models: tuple[Model, Model], jobs: Sequence[Job]) -> Iterator[Agent]:
-    """What the episodes of a run share, with every memory of the jobs tried out before anything starts."""
-    writer, reader = models
-    prompts = load_prompts(config.agent.prompts)
-    agent = Agent(
-        worlds=Worlds(archive),
-        writer=writer,
-        reader=Reader(reader, config.agent.reader_adapter, prompts.reader),
-        prompts=prompts,
-        max_actions=config.protocol.max_actions,
-        quotas=share(jobs, config.measure.stored_prompts, config.seed),
-    )
-    for memory in dict.fromkeys(job.cell.memory for job in jobs):
-        if not is_reference(memory):
-            load_memory(memory, Kit(64, agent.reader.tokenizer, writer, None, 0.0, 0), prompts)
-    try:
-        yield agent
-    finally:
-        agent.worlds.close()
-
-
-@contextmanager
-def staffed_agent(config: Config, archive: Archive, jobs: Sequence[Job] = ()) -> Iterator[Agent]:
-    """A agent with models of its own, which are closed with it: training needs their memory."""
-    models = load_models(config)
-    try:
-        with open_agent(config, archive, models, jobs) as agent:
-            yield agent
-    finally:
-        for model in dict.fromkeys(models):
-            asyncio.run(model.close())
-
-
-def open_archive(config: Config) -> Archive:
-    """The games of a configuration."""
-    return Archive.open(Path(config.data) / config.games.archive)
-
-
-def fingerprints(grid: Grid, agent: Agent) -> dict[str, str]:
-    """Role to model, for the run's record: the reader, the writer, and the writer under each adapter used."""
-    adapters = {adapter for memory in grid.memories if (adapter := split_name(memory)[1])}
-    found = {"reader": agent.reader.fingerprint(), "writer": agent.writer.fingerprint()}
-    return found | {f"writer@{adapter}": agent.writer.fingerprint(adapter) for adapter in sorted(adapters)}
 
 
 def arguments_of(grid: Grid) -> dict[str, object]:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from dssr.agent.episode import Agent, Played
 from dssr.agent.history import render_history
-from dssr.measure.audit import history_at, options_of
+from dssr.config import MeasureConfig
+from dssr.measure.audit import audited_steps, history_at, options_of
 from dssr.types import Chunk, ChunkKind, Lag, Record, Step
 
 
@@ -57,6 +58,12 @@ async def measure_lag(played: Played, index: int, goal: str, agent: Agent, block
         chunks=chunks,
         rises=tuple(loss - full for loss in rest),
     )
+
+
+async def lags_of(played: Played, goal: str, agent: Agent, measure: MeasureConfig) -> list[Lag]:
+    """Relevance lags at the audited points of an episode."""
+    points = audited_steps(played.steps, played.episode.job, measure.points)
+    return list(await asyncio.gather(*(measure_lag(played, step, goal, agent, measure.block) for step in points)))
 
 
 def relevance(lag: Lag, threshold: float) -> Relevance | None:

@@ -5,11 +5,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+from dssr.config import Config
 from dssr.errors import RecordError
-from dssr.measure.gates import Verdict
+from dssr.measure.gates import Case, Verdict, checks_of, statements, verdict
+from dssr.measure.study import Study
 from dssr.record.files import Lock, told
 from dssr.record.log import Log, read
+from dssr.record.provenance import now
 from dssr.seeds import digest_of
+from dssr.session import configured, seal_of, verb
 from dssr.types import Record
 
 
@@ -17,7 +21,7 @@ class Entry(Record, frozen=True):
     kind: Literal["gate", "amendment", "verdict"]
     gate: str
     date: str
-    """UTC, ISO format; passed in by the command line."""
+    """UTC, ISO format."""
     text: str
     """The statement, the amendment and its reason, or the statement as it was judged."""
     verdict: Verdict | None = None
@@ -94,3 +98,56 @@ class Ledger:
                 log.close()
         finally:
             lock.release()
+
+
+# ---------------------------------------------------------------- verbs
+
+
+def ledger_of(config: Config) -> Ledger:
+    """The ledger of a configuration's runs."""
+    return Ledger(Path(config.runs) / "ledger.jsonl")
+
+
+@verb
+async def gates(config: Config | str = "nano", *, write: bool = False) -> list[Entry]:
+    """What the ledger holds: gates, amendments, verdicts; with `write`, the gates are written down first."""
+    settings = configured(config)
+    ledger = ledger_of(settings)
+    if write:
+        ledger.write(statements(settings.gates, settings.stats.lag_fillers), now())
+    return ledger.entries()
+
+
+@verb
+async def amend(gate: str, text: str, config: Config | str = "nano") -> None:
+    """Add a dated change to a gate; its first words stay."""
+    ledger_of(configured(config)).amend(gate, text, now())
+
+
+@verb
+async def judge(
+    gate: str,
+    runs: Sequence[str | Path],
+    config: Config | str = "nano",
+    *,
+    roles: Mapping[str, str] | None = None,
+    second: Sequence[str | Path] = (),
+) -> Verdict:
+    """Judge one gate on finished runs and add the verdict to the ledger.
+
+    `roles` names the memories that the gate compares as they stand in the runs: `memory`, `dssr`, `outcome`,
+    `one_target`, `no_hint`. `second` are the runs under the second reader.
+    """
+    ledger = ledger_of(configured(config))
+    statement = ledger.statement(gate)
+    study, other = Study.load(runs), Study.load(second) if second else None
+    found = verdict(gate, statement, checks_of(gate, Case(study, second=other, **(roles or {}))))
+    judged = (*study.runs, *(other.runs if other else ()))
+    ledger.judge(found, {str(run.path): run.info.provenance.started for run in judged}, now())
+    return found
+
+
+@verb
+async def approve(text: str, config: Config | str = "nano") -> None:
+    """Approve the one opening of the test games."""
+    seal_of(configured(config)).approve(text, now())

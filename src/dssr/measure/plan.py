@@ -8,6 +8,7 @@ How fast the models are here: a few real prompts of the grid, timed as one batch
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dssr.agent.episode import Agent
@@ -16,10 +17,11 @@ from dssr.agent.memory import FULL, Kit, Prompted, is_reference
 from dssr.config import Config
 from dssr.errors import ModelError
 from dssr.measure.audit import ORACLE_STYLE
-from dssr.measure.grid import Grid, cells_of
+from dssr.measure.grid import Grid, cells_of, grid_of, jobs_of
 from dssr.models.base import Choose, Generate, Model
 from dssr.models.cache import CachedModel
-from dssr.types import LABELS, Cell, Moment, Record, View
+from dssr.session import Session, configured, verb
+from dssr.types import LABELS, Cell, Moment, Record, Split, View
 from dssr.worlds.cooking.protocol import PhaseStep, phase_a
 from dssr.worlds.cooking.world import options_at
 
@@ -46,6 +48,44 @@ class Rates(Record, frozen=True):
     write: float | None = None
     price_in: float | None = None
     price_out: float | None = None
+
+
+UNKNOWN = Rates()
+
+
+class Plan(Record, frozen=True):
+    """What a diagnosis will take."""
+
+    episodes: int
+    loads: tuple[Load, ...]
+    total: dict[str, float | None]
+    """Sums over the loads, with hours and cost where rates and prices are known; `most_…` as in `Load`."""
+
+
+@verb
+async def plan(
+    config: Config | str = "nano",
+    memories: Sequence[str] = (),
+    budgets: Sequence[int] = (),
+    fillers: Sequence[int] = (),
+    *,
+    games: int | None = None,
+    split: Split = "valid",
+    lag: bool = False,
+    rates: Rates = UNKNOWN,
+    calibrate: bool = False,
+) -> Plan:
+    """Count the calls and tokens of a diagnosis; with rates or prices, or timed by a few calls, hours or cost too."""
+    settings = configured(config)
+    async with Session(settings) as session:
+        grid = grid_of(settings, session.archive, memories, budgets, fillers, games, split, lag)
+        jobs = jobs_of(grid, settings)
+        agent = session.agent(jobs)
+        loads = plan_grid(grid, settings, agent)
+        if calibrate:
+            read, write = await measured_rates(grid, settings, agent)
+            rates = Rates(read, write, rates.price_in, rates.price_out)
+    return Plan(len(jobs), tuple(loads), totals(loads, rates))
 
 
 @dataclass
@@ -81,7 +121,7 @@ class Walk:
     visits: int
 
 
-def plan(grid: Grid, config: Config, agent: Agent) -> list[Load]:
+def plan_grid(grid: Grid, config: Config, agent: Agent) -> list[Load]:
     """The loads of a grid, by kind of work. Refuses a grid whose longest prompt the models cannot take."""
     low, high = ({work: Count() for work in WORK} for _ in range(2))
     frame = frame_of(agent, grid.budgets[0])
@@ -209,7 +249,7 @@ CALLS = 64
 """Of each kind, timed at once: about as many as a study has under way."""
 
 
-async def rates(grid: Grid, config: Config, agent: Agent) -> tuple[float, float]:
+async def measured_rates(grid: Grid, config: Config, agent: Agent) -> tuple[float, float]:
     """Tokens per second read and written by the models themselves, past the cache."""
     budget = grid.budgets[-1]
     kit = Kit(budget, agent.reader.tokenizer, agent.writer, None, 0.0, 0)

@@ -22,6 +22,11 @@ class Provenance(Record, frozen=True):
     """UTC; the only time stamp of a run."""
 
 
+def now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+
+
 def gather() -> Provenance:
     commit, dirty = _git_state()
     return Provenance(
@@ -31,7 +36,7 @@ def gather() -> Provenance:
         python=platform.python_version(),
         device=device(),
         host=platform.node(),
-        started=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        started=now(),
     )
 
 

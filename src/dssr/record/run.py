@@ -9,7 +9,7 @@ resumes.jsonl   one line for each time the run was continued
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -75,13 +75,21 @@ class Run:
             models=dict(models),
             provenance=gather(),
         )
-        if (path / "run.json").exists():
-            if not resume:
-                raise RecordError(f"{path} exists; choose another directory, or continue it with --resume.")
-            return cls._continue(path, info)
-        if path.exists():
+        cls.check_place(path, resume)
+        return cls._continue(path, info) if path.exists() else cls._create(path, info)
+
+    @classmethod
+    def check_place(cls, directory: str | Path, resume: bool) -> None:
+        """Refuse a directory in which no run can start or go on; asked before anything slow is loaded."""
+        path = Path(directory)
+        if not path.exists():
+            return
+        if not (path / "run.json").exists():
             raise RecordError(f"{path} exists and holds no run; choose another directory.")
-        return cls._create(path, info)
+        if not resume:
+            raise RecordError(f"{path} exists; choose another directory, or continue it with --resume.")
+        if cls.open(path).finished:
+            raise RecordError(f"{path} is finished; read it with `dssr report {path}` or choose another directory.")
 
     @classmethod
     def _create(cls, path: Path, info: RunInfo) -> "Run":
@@ -101,8 +109,6 @@ class Run:
     @classmethod
     def _continue(cls, path: Path, asked: RunInfo) -> "Run":
         stored = cls.open(path)
-        if stored.finished:
-            raise RecordError(f"{path} is finished; read it with `dssr report {path}` or choose another directory.")
         difference = _difference(stored.info, asked)
         if difference:
             raise RecordError(
@@ -150,7 +156,13 @@ class Run:
         return self._json("failed.json")
 
     def has(self, name: str, key: str) -> bool:
+        """Whether a log holds a record of this key."""
         return key in self._log(name)
+
+    def owed(self, name: str, items: Iterable[T], key: Callable[[T], str]) -> list[T]:
+        """The items whose keys a log does not hold yet: what is left to do."""
+        log_ = self._log(name)
+        return [item for item in items if key(item) not in log_]
 
     def append(self, name: str, key: str, record: Struct) -> None:
         self.extend(name, [(key, record)])
@@ -206,6 +218,11 @@ class Run:
     def _json(self, name: str) -> dict[str, Any] | None:
         file = self.path / name
         return msgspec.json.decode(file.read_bytes(), type=dict[str, Any]) if file.exists() else None
+
+
+def open_run(directory: str | Path) -> Run:
+    """A run directory for reading."""
+    return Run.open(directory)
 
 
 def _pretty(value: object) -> bytes:

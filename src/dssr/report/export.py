@@ -3,12 +3,13 @@
 import datetime
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from dssr.errors import UsageError
 from dssr.record.run import Run
+from dssr.session import verb
 from dssr.types import Audit, Cell, Episode, Lag, Record, Step, StoredPrompt
 
 LOGS: dict[str, type[Record]] = {
@@ -18,6 +19,16 @@ LOGS: dict[str, type[Record]] = {
     "lags": Lag,
     "prompts": StoredPrompt,
 }
+
+
+Ending = Literal["inspect", "parquet", "csv"]
+
+
+@verb
+async def export(run: str | Path, form: Ending, *, out: str | Path) -> list[Path]:
+    """A run for other programs: one Inspect log per cell, or one Parquet or CSV file per log."""
+    opened = Run.open(run)
+    return export_inspect(opened, Path(out)) if form == "inspect" else export_flat(opened, Path(out), form)
 
 
 # ---------------------------------------------------------------- flat files

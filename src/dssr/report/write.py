@@ -13,6 +13,7 @@ from dssr.report.paper import BESIDE, as_table
 from dssr.report.study_tables import Absent, study_tables
 from dssr.report.tables import Table, latex, markdown, to_csv
 from dssr.report.training_tables import is_training, training_tables
+from dssr.session import verb
 from dssr.types import Record
 
 Form = Literal["page", "markdown", "latex", "csv", "figures"]
@@ -26,6 +27,28 @@ class Report(Record, frozen=True):
     tables: list[Table]
     absent: list[Absent]
     files: list[str]
+
+
+@verb
+async def report(
+    runs: Study | str | Path | Sequence[str | Path],
+    *,
+    out: str | Path | None = None,
+    forms: Sequence[Form] = FORMS,
+    against: Literal["paper"] | None = None,
+) -> Report:
+    """Tables, figures and one self-contained page from stored runs; several are reported as one study.
+
+    The folder is `out`, or lies beside the first run. `against="paper"` puts the published values beside ours.
+    """
+    if isinstance(runs, Study):
+        paths: list[Path] = [run.path for run in runs.runs]
+    else:
+        paths = [Path(runs)] if isinstance(runs, (str, Path)) else [Path(one) for one in runs]
+    if not paths:
+        raise UsageError("No run was given; name at least one run directory.")
+    folder = Path(out) if out else paths[0].parent / f"{paths[0].resolve().name}-report"
+    return make_report(paths, folder, forms, against == "paper")
 
 
 def make_report(

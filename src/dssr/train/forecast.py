@@ -12,7 +12,7 @@ import msgspec
 
 from dssr.agent.episode import Agent
 from dssr.measure.grid import Grid
-from dssr.measure.plan import Count, Load, Rates, Walk, frame_of, load_of, plan, totals, walk_of
+from dssr.measure.plan import Count, Load, Rates, Walk, frame_of, load_of, plan_grid, totals, walk_of
 from dssr.measure.score import needed
 from dssr.train.line import Line
 from dssr.train.results import BASE
@@ -83,7 +83,7 @@ def _validation(line: Line, rounds: range, agent: Agent) -> list[Load]:
     few = sample_grid(line)
     scale = owed * len(line.grid(BASE).games) / len(few.games)
     fields = ("calls", "new_calls", "tokens_in", "tokens_out", "most_calls", "most_tokens_in", "most_tokens_out")
-    total = totals(plan(few, line.config, agent), Rates())
+    total = totals(plan_grid(few, line.config, agent), Rates())
     return [Load("validation", *(round(scale * (total[name] or 0.0)) for name in fields))] if owed else []
 
 

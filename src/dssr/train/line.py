@@ -1,24 +1,21 @@
 """A line of rounds: train one variant from the untrained writer on, and validate after every round."""
 
-import asyncio
 import shutil
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from dssr.agent.episode import Agent
-from dssr.agent.leaks import refuse_leaks
 from dssr.config import Config
 from dssr.errors import UsageError
-from dssr.measure.diagnose import diagnose, summary_of
-from dssr.measure.grid import Grid, arguments_of, fingerprints, grid_of, jobs_of, open_archive, staffed_agent
+from dssr.measure.diagnose import measure_grid
+from dssr.measure.grid import Grid, grid_of
 from dssr.models.load import weights_folder
 from dssr.record.run import Run
 from dssr.seeds import seed_of
+from dssr.session import Session, silent
 from dssr.train.results import (
     BASE,
     UNTRAINED,
@@ -33,7 +30,7 @@ from dssr.train.results import (
 )
 from dssr.train.round import GapReport, Round, adapter_folder, round_jobs
 from dssr.train.variants import MAIN, Variant, variant_of
-from dssr.types import Job, RoundResult, Tell
+from dssr.types import Progress, RoundResult
 from dssr.worlds.cooking.archive import Archive
 
 Row = dict[str, Any]
@@ -49,12 +46,18 @@ class Line:
     """
 
     def __init__(
-        self, config: Config, variant: str, seed: int, directory: Path, tell: Tell, forced: bool = False
+        self,
+        config: Config,
+        variant: str,
+        seed: int,
+        directory: Path,
+        progress: Progress = silent,
+        forced: bool = False,
     ) -> None:
-        self.config, self.seed, self.directory, self.tell, self.forced = config, seed, directory, tell, forced
+        self.config, self.seed, self.directory, self.forced = config, seed, directory, forced
+        self.progress = progress
         self.variant: Variant = variant_of(variant, config.writer)
-        self.archive: Archive = open_archive(config)
-        self.models: dict[str, str] | None = None
+        self.archive: Archive = Session(config).archive
 
     @property
     def source(self) -> Path:
@@ -65,67 +68,61 @@ class Line:
     def finished(self) -> bool:
         return (self.directory / "summary.json").exists()
 
-    def train(self, rounds: range, on_round: Callable[[Row], None]) -> list[Row]:
+    async def train(self, rounds: range) -> list[Row]:
         """Do what is owed of these rounds; stops early when there is nothing to learn from."""
         if self.finished:
             rows: list[Row] = (Run.open(self.directory).summary or {})["rounds"]
-            for row in rows:
-                on_round(row)
             return rows
         self.check(rounds)
         rows = []
-        with self._open() as run:
-            for number in (None, *range(rounds.stop)):
-                row = self._untrained(run) if number is None else self.round(run, number)
-                rows.append(row)
-                on_round(row)
-                if row["ended"]:
-                    break
-            if rows[-1]["ended"] or rounds.stop > self.config.writer.rounds:
-                run.finish(self._summary(run, rows))
+        arguments = {"variant": self.variant.name, "seed": self.seed, "forced": self.forced}
+        async with self.session(-1) as session:
+            with session.run(self.directory, "train", (), arguments, resume=True) as (run, _):
+                await session.close()  # the models were asked who they are; every round opens its own
+                for number in (None, *range(rounds.stop)):
+                    row = await self._untrained(run) if number is None else await self.round(run, number)
+                    rows.append(row)
+                    self.progress(_told(row), 1, 1)
+                    if row["ended"]:
+                        break
+                if rows[-1]["ended"] or rounds.stop > self.config.writer.rounds:
+                    session.finish(run, self._summary(run, rows))
         return rows
 
-    def identify(self, agent: Agent) -> None:
-        """Note which models the line is of."""
-        self.models = {"writer": agent.writer.fingerprint(), "reader": agent.reader.fingerprint()}
-
-    def round(self, run: Run, number: int) -> Row:
+    async def round(self, run: Run, number: int) -> Row:
         """Data, adapter and validation of one round."""
         if not self.variant.own and not self._stored(number):
             return {"round": number, "ended": f"The line of {MAIN} ended before round {number}, and this one with it."}
-        work = self.data(number)
+        work = await self.data(number)
         report = work.report()
         self._describe(run, work)
         head = {"round": number, **msgspec.structs.asdict(report), "ended": None}
         if not adapter_folder(self.directory, number).exists() and not self.fit(work):
             return {**head, "ended": self._why(number, report)}
-        valid, untrained = self.validate(number), self.validate(None)
+        valid, untrained = await self.validate(number), await self.validate(None)
         contrasts = against_untrained(valid, untrained)
         results = round_results(valid, contrasts, self.variant.title, number, self.seed)
         _log(run, results)
         return {**head, **shown(results), "against_untrained": contrasts}
 
-    def data(self, number: int) -> Round:
+    async def data(self, number: int) -> Round:
         """The round's episodes, points and candidates: collected if that is owed, or those of the main variant."""
         path = self.source / f"round-{number}"
         if not self._stored(number) and self.variant.own:
-            self._collect(path, number)
-        return Round(Run.open(path), self.config, self.variant, number, self.seed, self.tell)
+            await self._collect(path, number)
+        return Round(Run.open(path), self.config, self.variant, number, self.seed)
 
-    def _collect(self, path: Path, number: int) -> None:
+    async def _collect(self, path: Path, number: int) -> None:
         memory = BASE if number == 0 else f"dssr@r{number - 1}"
-        games = self.archive.games("train")
-        jobs = round_jobs(games, self.config, memory, number, self.seed)
-        with self.agent(number - 1, jobs) as agent, self._start(path, agent, number, memory) as run:
-            work = Round(run, self.config, self.variant, number, self.seed, self.tell)
-
-            async def go() -> None:
-                await work.collect(agent, games, memory)
-                refuse_leaks(run, agent.worlds)
-                await work.judge(agent)
-
-            asyncio.run(go())
-            run.finish(msgspec.structs.asdict(work.report()))
+        jobs = round_jobs(self.archive.games("train"), self.config, memory, number, self.seed)
+        arguments = {"variant": self.variant.name, "round": number, "seed": self.seed, "memory": memory}
+        arguments["line"] = self.config.digest()
+        async with self.session(number - 1) as session:
+            with session.run(path, "round", jobs, arguments, resume=True) as (run, agent):
+                work = Round(run, self.config, self.variant, number, self.seed)
+                await work.collect(session, agent, jobs)
+                await work.score(session, agent)
+                session.finish(run, msgspec.structs.asdict(work.report()))
 
     def fit(self, work: Round) -> bool:
         """Train the round's adapter from its stored data; False when there is nothing to learn from."""
@@ -143,7 +140,7 @@ class Line:
         steps += ceil(len(preferences) / writer.dpo_batch) * writer.dpo_epochs
 
         def told(step: int) -> None:
-            self.tell("train", step, steps)
+            self.progress("train", step, steps)
 
         base, cpu = weights_folder(model.path), on_cpu(model.device)
         if examples:
@@ -154,45 +151,28 @@ class Line:
         shutil.rmtree(places[0], ignore_errors=True)  # checkpoints: the adapter is all that counts now
         return bool(examples or preferences)
 
-    def validate(self, number: int | None) -> Run:
+    async def validate(self, number: int | None) -> Run:
         """The validation grid at the selection budget; `None` is the untrained writer."""
         path = self.directory / f"valid-{UNTRAINED if number is None else number}"
         if (path / "summary.json").exists():
             return Run.open(path)
         memory, newest = (BASE, -1) if number is None else (f"dssr@r{number}", number)
-        grid = self.grid(memory)
-        jobs = jobs_of(grid, self.config)
-        done = 0
 
-        def advance(count: int) -> None:
-            nonlocal done
-            done += count
-            self.tell("validate", done, len(jobs))
+        def validating(stage: str, done: int, of: int) -> None:
+            self.progress("validate", done, of)
 
-        with (
-            self.agent(newest, jobs) as agent,
-            Run.start(
-                path,
-                command="diagnose",
-                config=self._with_adapters(newest),
-                models=fingerprints(grid, agent),
-                arguments=arguments_of(grid),
-                resume=path.exists(),
-            ) as run,
-        ):
-            asyncio.run(diagnose(run, jobs, agent, self.config.measure, done=advance))
-            refuse_leaks(run, agent.worlds)
-            run.finish(summary_of(run))
-        return Run.open(path)
+        async with self.session(newest) as session:
+            session.progress = validating
+            return await measure_grid(session, self.grid(memory), path, resume=True)
 
     def grid(self, memory: str) -> Grid:
         """What is validated of a memory."""
         writer = self.config.writer
         return grid_of(self.config, self.archive, [memory], [writer.selection_budget], games=writer.validation_games)
 
-    def agent(self, newest: int, jobs: Sequence[Job] = ()) -> AbstractContextManager[Agent]:
-        """Models with the adapters of rounds up to `newest`, opened for a while and closed before training."""
-        return staffed_agent(self._with_adapters(newest), self.archive, jobs)
+    def session(self, newest: int) -> Session:
+        """Models with the adapters of rounds up to `newest`, to be closed before training, which needs their memory."""
+        return Session(self._with_adapters(newest), self.progress, self.archive)
 
     def _with_adapters(self, newest: int) -> Config:
         made = {f"r{number}": str(adapter_folder(self.directory, number)) for number in range(newest + 1)}
@@ -212,7 +192,8 @@ class Line:
             return
         for number in filter(self._stored, rounds):
             path = self.source / f"round-{number}"
-            if Run.open(path).info.digest != self.config.digest():
+            info = Run.open(path).info
+            if info.arguments.get("line", info.digest) != self.config.digest():
                 raise UsageError(f"{path} was made with another configuration, so its candidates are not shared.")
         ended = (self.source / "summary.json").exists()
         if not ended and not all(map(self._stored, rounds)):
@@ -224,28 +205,8 @@ class Line:
     def _stored(self, number: int) -> bool:
         return (self.source / f"round-{number}" / "summary.json").exists()
 
-    def _open(self) -> Run:
-        if self.models is None:
-            with self.agent(-1) as agent:
-                self.identify(agent)
-        return Run.start(
-            self.directory,
-            command="train",
-            config=self.config,
-            models=self.models or {},
-            arguments={"variant": self.variant.name, "seed": self.seed, "forced": self.forced},
-            resume=self.directory.exists(),
-        )
-
-    def _start(self, path: Path, agent: Agent, number: int, memory: str) -> Run:
-        models = {"writer": agent.writer.fingerprint(), "reader": agent.reader.fingerprint()}
-        arguments = {"variant": self.variant.name, "round": number, "seed": self.seed, "memory": memory}
-        return Run.start(
-            path, command="round", config=self.config, models=models, arguments=arguments, resume=path.exists()
-        )
-
-    def _untrained(self, run: Run) -> Row:
-        results = untrained_results(self.validate(None), self.seed)
+    async def _untrained(self, run: Run) -> Row:
+        results = untrained_results(await self.validate(None), self.seed)
         _log(run, results)
         return {"round": UNTRAINED, "ended": None, **shown(results)}
 
@@ -285,6 +246,15 @@ class Line:
 
 def _log(run: Run, results: Sequence[RoundResult]) -> None:
     run.extend("rounds", [(f"{one.round}:{one.filler}", one) for one in results])
+
+
+def _told(row: Row) -> str:
+    """A round in a few words, for progress."""
+    name = row["round"] if row["round"] == UNTRAINED else f"round {row['round']}"
+    if row["ended"]:
+        return f"{name}: ended"
+    kappa = "" if row["kappa"] is None else f", κ {row['kappa']:.2f}"
+    return f"{name}: success {row['success']:.2f}{kappa}"
 
 
 def line_folder(study: Path, variant: str, seed: int) -> Path:

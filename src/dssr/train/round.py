@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from dssr.agent.episode import FROM_START, Agent, Played, episode_key, run_jobs
+from dssr.agent.episode import Agent, Played, episode_key, play_job
 from dssr.agent.memory import instruction_of, split_name
 from dssr.agent.order import in_order
 from dssr.agent.prompts import load_prompts, writer_messages
@@ -28,9 +28,10 @@ from dssr.measure.candidates import CandidateScorer, Trouble, points_of, request
 from dssr.models.base import Message
 from dssr.record.run import Run
 from dssr.seeds import rng_of, seed_of
+from dssr.session import Session, Stage
 from dssr.train.fit import Example, Preference
 from dssr.train.variants import Variant
-from dssr.types import Candidate, Cell, Game, Job, Pair, Record, Tell, WritePoint
+from dssr.types import Candidate, Cell, Game, Job, Pair, Record, WritePoint
 from dssr.worlds.base import Worlds
 from dssr.worlds.cooking.archive import Archive
 
@@ -113,38 +114,45 @@ def gap_report(groups: Sequence[Sequence[Candidate]], score: str, gap: float, mo
     )
 
 
+AT_ONCE = 32
+"""Episodes whose candidates are tried together; each holds the roll-forwards of all its candidates."""
+
+
 class Round:
     """The data of one round, in one run directory."""
 
-    def __init__(self, run: Run, config: Config, variant: Variant, number: int, seed: int, tell: Tell) -> None:
+    def __init__(self, run: Run, config: Config, variant: Variant, number: int, seed: int) -> None:
         self.run, self.config, self.variant = run, config, variant
-        self.number, self.seed, self.tell = number, seed, tell
+        self.number, self.seed = number, seed
 
-    async def collect(self, agent: Agent, games: Sequence[Game], memory: str) -> None:
+    async def collect(self, session: Session, agent: Agent, jobs: Sequence[Job]) -> None:
         """Play the round's episodes."""
-        jobs = round_jobs(games, self.config, memory, self.number, self.seed)
-        md5 = {game.id: game.md5 for game in games}
-        owed = [job for job in jobs if not self.run.has("episodes", episode_key(job, agent, md5[job.game], FROM_START))]
-        done = len(jobs) - len(owed)
-        async for played in run_jobs(owed, agent):
-            save(self.run, played)
-            done += 1
-            self.tell("collect", done, len(jobs))
 
-    async def judge(self, agent: Agent) -> None:
+        def key(job: Job) -> str:
+            return episode_key(job, agent, session.archive.game(job.game).md5)
+
+        async def work(job: Job) -> Played:
+            return await play_job(job, agent)
+
+        def keep(played: Played) -> None:
+            save(self.run, played)
+
+        await session.work(self.run, Stage("collect", "episodes", jobs, key, work, keep))
+
+    async def score(self, session: Session, agent: Agent) -> None:
         """Sample and score the candidates of the round's write points."""
         scorers = {played.episode.key: self._scorer(played, agent) for played in self._played()}
         points = self._points(scorers)
         by_episode: dict[str, list[WritePoint]] = defaultdict(list)
-        for point in points:
-            if not self.run.has("points", point.key):
-                by_episode[point.episode].append(point)
+        for point in self.run.owed("points", points, lambda point: point.key):
+            by_episode[point.episode].append(point)
         done = len(points) - sum(map(len, by_episode.values()))
+        session.progress("candidates", done, len(points))
 
         def work(scorer: CandidateScorer, owed: list[WritePoint]) -> Any:
             return lambda: asyncio.gather(*(self._try(scorer, point) for point in owed))
 
-        async for found in in_order((work(scorers[key], owed) for key, owed in sorted(by_episode.items())), 32):
+        async for found in in_order((work(scorers[key], owed) for key, owed in sorted(by_episode.items())), AT_ONCE):
             for point, candidates in found:
                 if isinstance(candidates, Trouble):
                     self.run.append("troubles", point.key, candidates)
@@ -152,7 +160,7 @@ class Round:
                     self.run.extend("candidates", [(f"{point.key}:{one.index:02d}", one) for one in candidates])
                 self.run.append("points", point.key, point)
                 done += 1
-            self.tell("candidates", done, len(points))
+            session.progress("candidates", done, len(points))
 
     async def _try(self, scorer: CandidateScorer, point: WritePoint) -> tuple[WritePoint, "list[Candidate] | Trouble"]:
         """A model or game that fails costs its point and no other."""

@@ -6,7 +6,7 @@ import math
 import pytest
 from tests.models.scripted.conftest import Walk
 
-from dssr.agent.episode import Agent, Played, play
+from dssr.agent.episode import Agent, Played, play_job
 from dssr.agent.prompts import load_prompts, reader_messages, writer_messages
 from dssr.agent.reader import Reader
 from dssr.errors import ModelError
@@ -26,7 +26,7 @@ def played(archive: Archive, game: str, memory: str, budget: int | None, retenti
     model = ScriptedModel(retention, context_length=100_000)
     worlds = Worlds(archive)
     job = Job(game, Cell(memory, budget, 0, "post"), seed=0, temperature=0.0, epsilon=0.0, driver="reader")
-    done = asyncio.run(play(job, Agent(worlds, model, Reader(model), PROMPTS, max_actions=50)))
+    done = asyncio.run(play_job(job, Agent(worlds, model, Reader(model), PROMPTS, max_actions=50)))
     worlds.close()
     assert done.episode.error is None
     return done

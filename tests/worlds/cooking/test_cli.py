@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from dssr.cli import games
 from dssr.errors import GameError
+from dssr.measure.archives import counter
 from dssr.worlds.cooking.archive import Archive
 
 CONFIG = """
@@ -107,4 +108,4 @@ def test_missing_archive_is_one_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "one two\n\nthree"])
 def test_words(text: str) -> None:
     """Catches a plain counter that counts characters or lines."""
-    assert games.counter("words")(text) == len(text.split())
+    assert counter("words")(text) == len(text.split())

@@ -12,7 +12,8 @@ from dssr.agent.prompts import Prompts, load_prompts, reader_messages, writer_me
 from dssr.errors import UsageError
 from dssr.models.scripted.formats import FORMATS
 from dssr.seeds import rng_of
-from dssr.types import Tell, View
+from dssr.types import Progress as ProgressCallback
+from dssr.types import View
 from dssr.worlds.cooking.archive import Archive
 from dssr_nano import WEIGHTS as NANO
 from dssr_nano.factory import tokenizer
@@ -163,7 +164,7 @@ def build(
     role: Role,
     seed: int,
     shape: Shape,
-    tell: Tell,
+    tell: ProgressCallback,
     own_tokenizer: bool = False,
 ) -> tuple[Network, Progress]:
     """Everything up to the trained network; goes on where an earlier call stopped. Networks made in one

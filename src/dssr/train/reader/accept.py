@@ -16,9 +16,34 @@ import msgspec
 from dssr.agent.prompts import load_prompts
 from dssr.config import Config
 from dssr.errors import RecordError, StatsError, UsageError
+from dssr.measure.diagnose import measure_grid
+from dssr.measure.grid import grid_of
 from dssr.record.files import write_whole
 from dssr.seeds import digest_of
-from dssr.types import Episode, Record
+from dssr.session import Session, configured, place_of, silent, verb
+from dssr.train.reader.dagger import with_reader
+from dssr.types import Episode, Progress, Record
+
+
+@verb
+async def reader_accept(
+    config: Config | str = "nano",
+    *,
+    adapter: str | Path | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: Progress = silent,
+) -> "Acceptance":
+    """Play validation games with the full history and no filler, and write down whether the reader is good enough."""
+    settings = configured(config)
+    if adapter is not None:
+        settings = with_reader(settings, Path(adapter))
+    async with Session(settings, progress) as session:
+        grid = grid_of(settings, session.archive, ["full"], fillers=[0])
+        place = Path(out) if out else place_of(settings, "diagnose", msgspec.to_builtins(grid))
+        run = await measure_grid(session, grid, place, resume)
+    verdict = acceptance(run.read("episodes", Episode), settings.reader.accept)
+    return note_acceptance(settings, run.info.models["reader"], verdict, run.path)
 
 
 class Acceptance(Record, frozen=True):
@@ -30,6 +55,13 @@ class Acceptance(Record, frozen=True):
     rooms: dict[str, float]
     run: str
     """Where it was measured."""
+    threshold: float = 0.0
+    """What it had to reach."""
+
+    @property
+    def accepted(self) -> bool:
+        """Whether it did."""
+        return self.success >= self.threshold
 
 
 def acceptance_file(config: Config, reader: str) -> Path:
@@ -38,14 +70,15 @@ def acceptance_file(config: Config, reader: str) -> Path:
     return Path(config.data) / "readers" / f"{name}.json"
 
 
-def note_acceptance(config: Config, reader: str, verdict: dict[str, Any], run: Path) -> Path:
+def note_acceptance(config: Config, reader: str, verdict: dict[str, Any], run: Path) -> Acceptance:
     """Write down what a reader reached, good or bad; a later measurement replaces an earlier one."""
     measured = {name: verdict[name] for name in ("success", "games", "rooms")}
+    noted = Acceptance(reader=reader, run=str(run), threshold=config.reader.accept, **measured)
     file = acceptance_file(config, reader)
     file.parent.mkdir(parents=True, exist_ok=True)
-    content = msgspec.json.encode(Acceptance(reader=reader, run=str(run), **measured))
+    content = msgspec.json.encode(noted)
     write_whole(file, msgspec.json.format(content, indent=1) + b"\n")
-    return file
+    return noted
 
 
 def known_acceptance(config: Config, reader: str) -> Acceptance | None:

@@ -4,43 +4,64 @@ Iteration 1 drives Phase B with the reference action. Each later one drives it w
 labels every point it visits with the reference action of the state reached. The last reader trains on all of them.
 """
 
-import asyncio
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from dssr.agent.episode import FROM_START, Agent, episode_key, run_jobs
+from dssr.agent.episode import Played, episode_key, play_job
 from dssr.agent.store import save, stored
 from dssr.config import Config, ModelConfig
-from dssr.measure.grid import open_archive, staffed_agent
+from dssr.errors import RecordError, UsageError
 from dssr.models.load import weights_folder
 from dssr.record.run import Run
 from dssr.seeds import seed_of
+from dssr.session import Session, Stage, configured, silent, verb
 from dssr.train.reader.mixture import ReaderPoint, held_out, jobs_for, reader_points, stratified
-from dssr.types import Driver, Game, Job, Tell
+from dssr.types import Driver, Game, Job, Progress
 from dssr.worlds.cooking.archive import Archive
+
+
+@verb
+async def reader_train(
+    config: Config | str = "nano",
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: Progress = silent,
+) -> Path:
+    """Behaviour cloning over the context mixture, then DAgger; returns the folder of the final adapter."""
+    settings = configured(config)
+    model = settings.reader_model or settings.writer_model
+    if model.backend not in ("hf", "vllm"):
+        raise UsageError(f"The {model.backend} backend has no weights to train; use a configuration with hf or vllm.")
+    place = Path(out) if out else Path(settings.runs) / f"reader-{settings.name}-{settings.digest()[:8]}"
+    dagger = Dagger(settings, place, progress)
+    if dagger.adapter(settings.reader.iterations).exists():
+        raise RecordError(f"{place} is finished: its adapter is {dagger.adapter(settings.reader.iterations)}.")
+    if place.exists() and not resume:
+        raise RecordError(f"{place} exists; choose another directory, or continue it with --resume.")
+    return await dagger.train()
 
 
 class Dagger:
     """One reader under training, in one directory: collect-N/ are runs, adapters/N what they trained."""
 
-    def __init__(self, config: Config, directory: Path, tell: Tell) -> None:
-        self.config, self.directory, self.tell = bare(config), directory, tell
-        self.archive: Archive = open_archive(config)
+    def __init__(self, config: Config, directory: Path, progress: Progress = silent) -> None:
+        self.config, self.directory, self.progress = bare(config), directory, progress
+        self.archive: Archive = Session(config).archive
         self.model: ModelConfig = self.config.reader_model or self.config.writer_model
         games = self.archive.games("train")
         self.games, self.kept = held_out(games, config.reader.held_out, config.seed)
 
-    def train(self) -> Path:
+    async def train(self) -> Path:
         """All iterations; returns the folder of the final adapter."""
         points: list[ReaderPoint] = []
         monitor: list[ReaderPoint] = []
         for number in range(1, self.config.reader.iterations + 1):
-            points += self._points(number, self.games, "train")
-            monitor += self._points(number, self.kept, "held-out")
+            points += await self._points(number, self.games, "train")
+            monitor += await self._points(number, self.kept, "held-out")
             self.fit(number, points, monitor)
         return self.adapter(self.config.reader.iterations)
 
@@ -68,9 +89,9 @@ class Dagger:
             out=self.adapter(number),
         )
         card = {"name": f"reader {number}", "config": self.config.digest(), "games": len(self.games)}
-        train(course, points, monitor, card, lambda row: self.tell("train", int(row["step"]), int(row["of"])))
+        train(course, points, monitor, card, lambda row: self.progress("train", int(row["step"]), int(row["of"])))
 
-    def _points(self, number: int, games: Sequence[Game], name: str) -> list[ReaderPoint]:
+    async def _points(self, number: int, games: Sequence[Game], name: str) -> list[ReaderPoint]:
         """The iteration's sample of decision points on some games, collected if that is still owed."""
         if not games:
             return []
@@ -81,8 +102,7 @@ class Dagger:
         )
         path = self.directory / f"collect-{number}-{name}"
         if not (path / "summary.json").exists():
-            with self._agent(number - 1, jobs) as agent:
-                asyncio.run(self._collect(path, jobs, agent, number, name))
+            await self._collect(path, jobs, number, name)
         goals: dict[str, str] = {}
         found: list[ReaderPoint] = []
         for played in stored(Run.open(path)):
@@ -90,25 +110,26 @@ class Dagger:
             found += reader_points(played.episode, played.steps, goal)
         return stratified(found, config.reader, "reader points", config.seed, number, name)
 
-    async def _collect(self, path: Path, jobs: Sequence[Job], agent: Agent, number: int, name: str) -> None:
-        models = {"writer": agent.writer.fingerprint(), "reader": agent.reader.fingerprint()}
-        with Run.start(
-            path,
-            command="reader-collect",
-            config=self.config,
-            models=models,
-            arguments={"iteration": number, "games": name},
-            resume=path.exists(),
-        ) as run:
-            md5 = {game.id: game.md5 for game in self.archive.games("train")}
-            owed = [j for j in jobs if not run.has("episodes", episode_key(j, agent, md5[j.game], FROM_START))]
-            done = len(jobs) - len(owed)
-            async for played in run_jobs(owed, agent):
-                save(run, played)
-                done += 1
-                self.tell(f"collect {number} {name}", done, len(jobs))
-            errors = sum(played.episode.error is not None for played in stored(run))
-            run.finish({"episodes": len(jobs), "errors": errors})
+    async def _collect(self, path: Path, jobs: Sequence[Job], number: int, name: str) -> None:
+        """Play the iteration's episodes with the reader of the one before; 0 is the bare base."""
+        config = with_reader(self.config, self.adapter(number - 1)) if number > 1 else self.config
+        arguments = {"iteration": number, "games": name}
+        async with Session(config, self.progress, self.archive) as session:
+            with session.run(path, "reader-collect", jobs, arguments, resume=True) as (run, agent):
+
+                def key(job: Job) -> str:
+                    return episode_key(job, agent, self.archive.game(job.game).md5)
+
+                async def work(job: Job) -> Played:
+                    return await play_job(job, agent)
+
+                def keep(played: Played) -> None:
+                    save(run, played)
+
+                stage = Stage(f"collect {number} {name}", "episodes", jobs, key, work, keep)
+                await session.work(run, stage)
+                errors = sum(played.episode.error is not None for played in stored(run))
+                session.finish(run, {"episodes": len(jobs), "errors": errors})
 
     def _goal(self, game: str) -> str:
         from dssr.worlds.cooking.world import World
@@ -118,11 +139,6 @@ class Dagger:
             return world.goal
         finally:
             world.close()
-
-    def _agent(self, number: int, jobs: Sequence[Job]) -> AbstractContextManager[Agent]:
-        """Models whose reader is the one of iteration `number`; 0 is the bare base."""
-        config = with_reader(self.config, self.adapter(number)) if number > 0 else self.config
-        return staffed_agent(config, self.archive, jobs)
 
 
 def with_reader(config: Config, adapter: Path) -> Config:

@@ -119,11 +119,17 @@ def tw_make(config: GamesConfig, split: Split, rooms: int, seed: int) -> tuple[s
 
 
 def make_archive(
-    config: GamesConfig, folder: str | Path, workers: int = 1, on_progress: OnProgress | None = None
+    config: GamesConfig,
+    folder: str | Path,
+    workers: int = 1,
+    on_progress: OnProgress | None = None,
+    resume: bool = True,
 ) -> Archive:
-    """Makes what is missing of an archive and returns it. A finished archive is refused."""
+    """Makes what is missing of an archive. A finished one is refused; a begun one is, without `resume`."""
     folder = Path(folder)
     require_textworld(TEXTWORLD)
+    if not resume and (folder / SETTINGS).exists() and not (folder / MANIFEST).exists():
+        raise GameError(f"Archive {folder} is only half made: finish it with --resume, or choose another folder.")
     plans = plan_games(config)
     folder.mkdir(parents=True, exist_ok=True)
     with only_maker(folder):

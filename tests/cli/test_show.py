@@ -2,12 +2,12 @@
 
 import pytest
 
-from dssr.cli.common import OFTEN, stages
+from dssr.cli.show import OFTEN, progress
 
 
 def walk(as_json: bool) -> None:
     """Two stages, the second continued from its middle."""
-    with stages(as_json) as tell:
+    with progress(as_json) as tell:
         for done in range(1, 201):
             tell("transcripts", done, 200)
         for done in range(101, 201):

@@ -1,0 +1,104 @@
+"""Archives of games: make one, check it, measure it."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+
+from dssr.config import Config
+from dssr.measure.environment import size_rows
+from dssr.models.load import load_tokenizer
+from dssr.session import configured, silent, verb
+from dssr.types import Progress, Record
+from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.cooking.check import check_game
+from dssr.worlds.cooking.generate import make_archive
+
+WORDS = "words"
+"""The tokenizer that counts what stands between blanks, and needs no model."""
+
+
+class CheckedArchive(Record, frozen=True):
+    """What a check of an archive found."""
+
+    archive: str
+    games: int
+    faults: dict[str, tuple[str, ...]]
+    """Game to its faults, one sentence each; good games are not in it."""
+
+
+@verb
+async def make_games(
+    config: Config | str = "nano",
+    *,
+    folder: str | Path | None = None,
+    workers: int = 1,
+    resume: bool = False,
+    progress: Progress = silent,
+) -> Archive:
+    """Make the games of a configuration, once; `resume` goes on with an archive that was broken off."""
+    settings = configured(config)
+
+    def told(done: int, of: int) -> None:
+        progress("games", done, of)
+
+    return await asyncio.to_thread(make_archive, settings.games, folder_of(settings, folder), workers, told, resume)
+
+
+@verb
+async def check_games(
+    config: Config | str = "nano",
+    *,
+    folder: str | Path | None = None,
+    workers: int = 1,
+    progress: Progress = silent,
+) -> CheckedArchive:
+    """Verify every game: its files, that Phase A shows all that is needed, that the reference policy wins."""
+    settings = configured(config)
+    place = folder_of(settings, folder)
+    games = Archive.open(place).games()
+    faults: dict[str, tuple[str, ...]] = {}
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        waiting = {pool.submit(check_game, place, game.id, settings.protocol.max_actions): game.id for game in games}
+        for done, future in enumerate(as_completed(waiting), start=1):
+            if found := future.result():
+                faults[waiting[future]] = found
+            progress("games checked", done, len(games))
+    return CheckedArchive(str(place), len(games), dict(sorted(faults.items())))
+
+
+@verb
+async def game_stats(
+    config: Config | str = "nano",
+    *,
+    folder: str | Path | None = None,
+    tokenizer: str = WORDS,
+    progress: Progress = silent,
+) -> list[dict[str, int | float]]:
+    """Per level and filler, the steps of both phases and the tokens of the history."""
+    settings = configured(config)
+    archive = Archive.open(folder_of(settings, folder))
+    games = archive.games()
+    done = 0
+
+    def measured() -> None:
+        nonlocal done
+        done += 1
+        progress("games measured", done, len(games))
+
+    kind, fillers = settings.protocol.kind, settings.protocol.fillers
+    return size_rows(archive, games, kind, fillers, counter(tokenizer), measured)
+
+
+def folder_of(config: Config, folder: str | Path | None) -> Path:
+    """The archive's folder: the one given, or the configuration's own."""
+    return Path(folder) if folder else Path(config.data) / config.games.archive
+
+
+def counter(tokenizer: str) -> Callable[[str], int]:
+    """Counts the tokens of a text by a model's tokenizer, or words."""
+    if tokenizer == WORDS:
+        return lambda text: len(text.split())
+    encode = load_tokenizer(tokenizer).encode
+    return lambda text: len(encode(text))

@@ -1,0 +1,255 @@
+"""The one frame of every run: open, owe, work, check for leaks, finish, close.
+
+A session opens what the runs of one configuration share: archive, worlds, prompts, answer cache, models. A verb is the
+work inside it:
+
+    async with Session(config, progress) as session:
+        with session.run(place, "diagnose", jobs, arguments, resume) as (run, agent):
+            await session.work(run, Stage("episodes", "episodes", jobs, key, do, store))
+            session.finish(run, summary)
+
+Whatever happens inside, an error or Ctrl-C included, what the session opened is closed again.
+"""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial, update_wrapper
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from dssr.agent.capture import share
+from dssr.agent.episode import Agent
+from dssr.agent.leaks import refuse_leaks
+from dssr.agent.memory import Kit, is_reference, load_memory, split_name
+from dssr.agent.order import AT_ONCE, in_order
+from dssr.agent.prompts import Prompts, load_prompts
+from dssr.agent.reader import Reader
+from dssr.config import Config, load
+from dssr.models.base import Model
+from dssr.models.load import load_models
+from dssr.record.provenance import now
+from dssr.record.run import Run
+from dssr.record.seal import Seal
+from dssr.seeds import digest_of
+from dssr.types import Job, Progress, Split
+from dssr.worlds.base import Worlds
+from dssr.worlds.cooking.archive import Archive
+
+T = TypeVar("T")
+R = TypeVar("R")
+P = ParamSpec("P")
+
+TRIAL_BUDGET = 64
+"""Tokens of the state with which a memory is built once before anything starts: a misspelt one is told at once."""
+
+
+def silent(stage: str, done: int, of: int) -> None:
+    """Progress that nobody watches."""
+
+
+@dataclass(frozen=True)
+class Stage(Generic[T, R]):
+    """Work that a run owes, item by item; an item whose key is in the log is done."""
+
+    name: str
+    """As progress shows it."""
+    log: str
+    items: Sequence[T]
+    key: Callable[[T], str]
+    do: Callable[[T], Awaitable[R]]
+    store: Callable[[R], None]
+    """Called in the order of the items, whatever finishes first."""
+    at_once: int = AT_ONCE
+
+
+class Session:
+    """What the runs of one configuration share; opened as it is needed, closed at the end of `async with`."""
+
+    def __init__(
+        self,
+        config: Config,
+        progress: Progress = silent,
+        archive: Archive | None = None,
+        models: tuple[Model, Model] | None = None,
+    ) -> None:
+        """`archive` and `models` (writer, reader) may be handed in; then they stay the caller's to close."""
+        self.config = config
+        self.progress = progress
+        self._given = models
+        self._loaded: tuple[Model, Model] | None = None
+        if archive is not None:
+            self.archive = archive
+
+    async def __aenter__(self) -> "Session":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close worlds and models; the session can be used again, and opens them anew."""
+        if "worlds" in self.__dict__:
+            self.worlds.close()
+            del self.worlds
+        loaded, self._loaded = self._loaded, None
+        for model in dict.fromkeys(loaded or ()):
+            await model.close()
+
+    # ---------------------------------------------------------------- what is shared
+
+    @cached_property
+    def archive(self) -> Archive:
+        """The games of the configuration."""
+        return Archive.open(Path(self.config.data) / self.config.games.archive)
+
+    @cached_property
+    def worlds(self) -> Worlds:
+        """Its games, opened as they are played."""
+        return Worlds(self.archive)
+
+    @cached_property
+    def prompts(self) -> Prompts:
+        """The shipped prompts, or the configuration's own."""
+        return load_prompts(self.config.agent.prompts)
+
+    @property
+    def models(self) -> tuple[Model, Model]:
+        """Writer and reader, loaded when first asked for."""
+        if self._given is not None:
+            return self._given
+        if self._loaded is None:
+            self._loaded = load_models(self.config)
+        return self._loaded
+
+    @property
+    def seal(self) -> Seal:
+        """The seal on the test games of the archive."""
+        return seal_of(self.config)
+
+    def agent(self, jobs: Sequence[Job] = ()) -> Agent:
+        """What the episodes of these jobs are played with, every memory among them tried out first."""
+        writer, reader = self.models
+        agent = Agent(
+            worlds=self.worlds,
+            writer=writer,
+            reader=Reader(reader, self.config.agent.reader_adapter, self.prompts.reader),
+            prompts=self.prompts,
+            max_actions=self.config.protocol.max_actions,
+            quotas=share(jobs, self.config.measure.stored_prompts, self.config.seed),
+        )
+        for memory in dict.fromkeys(job.cell.memory for job in jobs):
+            if not is_reference(memory):
+                load_memory(memory, Kit(TRIAL_BUDGET, agent.reader.tokenizer, writer, None, 0.0, 0), self.prompts)
+        return agent
+
+    # ---------------------------------------------------------------- the frame
+
+    @contextmanager
+    def run(
+        self,
+        place: Path,
+        command: str,
+        jobs: Sequence[Job],
+        arguments: Mapping[str, Any],
+        resume: bool = False,
+        split: Split = "valid",
+    ) -> Iterator[tuple[Run, Agent]]:
+        """A run directory open for writing, and the agent that plays its jobs.
+
+        The directory is looked at before models are loaded, which can take minutes. The seal on the test games breaks
+        last, when everything else has been opened and nothing is left that could refuse to start.
+        """
+        Run.check_place(place, resume)
+        agent = self.agent(jobs)
+        models = fingerprints(agent, (job.cell.memory for job in jobs))
+        if split == "test":
+            self.seal.open(place, now())
+        with Run.start(
+            place, command=command, config=self.config, models=models, arguments=arguments, resume=resume
+        ) as run:
+            yield run, agent
+
+    async def work(self, run: Run, stage: Stage[T, R]) -> None:
+        """Do what the run still owes of a stage, and say where it stands."""
+        owed = run.owed(stage.log, stage.items, stage.key)
+        done, of = len(stage.items) - len(owed), len(stage.items)
+        self.progress(stage.name, done, of)
+        async for result in in_order((partial(stage.do, item) for item in owed), stage.at_once):
+            stage.store(result)
+            done += 1
+            self.progress(stage.name, done, of)
+
+    def finish(self, run: Run, summary: Mapping[str, Any]) -> None:
+        """Search the stored prompts, then write the summary; a run with a leak is marked failed instead."""
+        refuse_leaks(run, self.worlds)
+        run.finish(summary)
+
+
+def seal_of(config: Config) -> Seal:
+    """The seal on the test games of a configuration's archive."""
+    return Seal(Path(config.data) / config.games.archive / "seal")
+
+
+def fingerprints(agent: Agent, memories: Iterable[str]) -> dict[str, str]:
+    """Role to model, for the run's record: the reader, the writer, and the writer under each adapter used."""
+    adapters = {adapter for memory in dict.fromkeys(memories) if (adapter := split_name(memory)[1])}
+    found = {"reader": agent.reader.fingerprint(), "writer": agent.writer.fingerprint()}
+    return found | {f"writer@{adapter}": agent.writer.fingerprint(adapter) for adapter in sorted(adapters)}
+
+
+def place_of(config: Config, verb: str, *asked: object) -> Path:
+    """A run directory named by content: the same question has the same place."""
+    return Path(config.runs) / f"{verb}-{config.name}-{digest_of(config.digest(), *asked)[:8]}"
+
+
+def configured(config: Config | str | Path) -> Config:
+    """A configuration, or the one of this name or file."""
+    return config if isinstance(config, Config) else load(str(config))
+
+
+# ---------------------------------------------------------------- verbs
+
+
+class Verb(Generic[P, R]):
+    """A use case. Called, it runs to the end, in a notebook too; `await verb.aio(…)` is for code that is async."""
+
+    def __init__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> None:
+        self.aio = function
+        update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return run_now(self.aio(*args, **kwargs))
+
+
+def verb(function: Callable[P, Coroutine[Any, Any, R]]) -> Verb[P, R]:
+    """Make an async function a verb."""
+    return Verb(function)
+
+
+def run_now(work: Coroutine[Any, Any, R]) -> R:
+    """Run to the end from ordinary code. Where an event loop runs already (a notebook), in a thread of its own."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    result: list[R] = []
+    failure: list[BaseException] = []
+
+    def elsewhere() -> None:
+        try:
+            result.append(asyncio.run(work))
+        except BaseException as error:  # handed to the caller, who is the one to judge it
+            failure.append(error)
+
+    thread = threading.Thread(target=elsewhere, name="dssr-verb")
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return result[0]

@@ -1,0 +1,224 @@
+"""The frame of every run: what is opened is closed, what can be refused early is refused early."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dssr.agent.episode import Played
+from dssr.agent.store import save, stored
+from dssr.config import AgentConfig, Config, GamesConfig, ModelConfig, ProtocolConfig, StatsConfig
+from dssr.errors import LeakError, RecordError, SealError, UsageError
+from dssr.measure.diagnose import diagnose, measure_grid
+from dssr.measure.grid import grid_of
+from dssr.measure.stored import audit
+from dssr.models.base import Generate, Generated
+from dssr.models.scripted import ScriptedModel
+from dssr.record.run import Run
+from dssr.session import Session, Stage, run_now, verb
+from dssr.types import Audit
+from dssr.worlds.cooking.archive import Archive
+
+
+class Closing(ScriptedModel):
+    """Counts how often it was closed, and can fail or be interrupted while it writes."""
+
+    def __init__(self, trouble: BaseException | None = None) -> None:
+        super().__init__(0.9, 65536)
+        self.closed = 0
+        self.trouble = trouble
+
+    async def generate(self, request: Generate) -> Generated:
+        if self.trouble is not None:
+            raise self.trouble
+        return await super().generate(request)
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def config(archive: Archive, tmp_path: Path) -> Config:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "small").mkdir()
+    for part in archive.folder.iterdir():
+        (tmp_path / "data" / "small" / part.name).symlink_to(part)
+    return Config(
+        name="frame",
+        data=str(tmp_path / "data"),
+        runs=str(tmp_path / "runs"),
+        cache_gib=0,
+        games=GamesConfig(archive="small", rooms=(1,)),
+        protocol=ProtocolConfig(fillers=(0,), max_actions=6),
+        writer_model=ModelConfig(backend="scripted", path="scripted", context_length=65536),
+        agent=AgentConfig(memories=("summary",), budgets=(32,)),
+        stats=StatsConfig(resamples=50),
+    )
+
+
+def loading(monkeypatch: pytest.MonkeyPatch, model: ScriptedModel) -> list[str]:
+    """Notes when models are loaded."""
+    seen: list[str] = []
+
+    def load(config: Config) -> tuple[ScriptedModel, ScriptedModel]:
+        seen.append("models")
+        return model, model
+
+    monkeypatch.setattr("dssr.session.load_models", load)
+    return seen
+
+
+def test_a_taken_directory_is_refused_before_models_load(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches minutes of loading a model before the sentence that the directory exists."""
+    seen = loading(monkeypatch, Closing())
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(RecordError, match="exists and holds no run"):
+        diagnose(config, out=tmp_path / "taken")
+    assert seen == []
+
+
+@pytest.mark.parametrize("trouble", [KeyboardInterrupt(), RuntimeError("a bug"), None])
+def test_models_are_closed_once_whatever_happens(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: BaseException | None
+) -> None:
+    """Catches a model or a lock left behind by an error or by Ctrl-C, and a model closed for each of its two roles."""
+    model = Closing(trouble)
+    loading(monkeypatch, model)
+    if trouble is None:
+        diagnose(config, out=tmp_path / "run")
+    else:
+        with pytest.raises(type(trouble)):
+            diagnose(config, out=tmp_path / "run")
+        with Run.start(
+            tmp_path / "run",
+            command="diagnose",
+            config=config,
+            models=Run.open(tmp_path / "run").info.models,
+            arguments=Run.open(tmp_path / "run").info.arguments,
+            resume=True,
+        ):
+            pass  # the lock is free
+    assert model.closed == 1
+
+
+def test_the_seal_breaks_after_everything_has_loaded(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches a split opened for a run whose model then cannot be loaded."""
+    session = Session(config)
+    session.seal.approve("the authors", "2026-01-01T00:00:00+00:00")
+
+    def broken(config: Config) -> Any:
+        raise RuntimeError("no weights")
+
+    monkeypatch.setattr("dssr.session.load_models", broken)
+    with pytest.raises(RuntimeError, match="no weights"):
+        diagnose(config, split="test", out=tmp_path / "first")
+    assert session.seal.opening is None
+    monkeypatch.undo()
+    diagnose(config, split="test", out=tmp_path / "second")
+    assert session.seal.opening is not None
+    with pytest.raises(SealError):
+        diagnose(config, split="test", out=tmp_path / "third")
+
+
+def test_a_leak_fails_the_run_in_the_frame(config: Config, tmp_path: Path) -> None:
+    """Catches a verb whose run is finished although a stored prompt shows a secret."""
+
+    async def go() -> None:
+        async with Session(config) as session:
+            grid = grid_of(config, session.archive, games=1)
+            played = next(stored(await measure_grid(session, grid, tmp_path / "clean")))
+            with session.worlds.playing(played.episode.job.game) as world:
+                facts = world.start().moment.privileged.facts
+            secrets = "\n".join(f"{fact.name}({', '.join(fact.args)})" for fact in facts if len(fact.args) == 2)
+            planted = msgspec.structs.replace(played.prompts[0], messages=(("user", secrets),))
+            with session.run(tmp_path / "leaking", "diagnose", (), {}) as (made, _):
+                save(made, Played(played.episode, played.steps, (planted,)))
+                session.finish(made, {})
+
+    with pytest.raises(LeakError, match="marked failed"):
+        asyncio.run(go())
+    assert Run.open(tmp_path / "leaking").failure is not None
+    assert Run.open(tmp_path / "leaking").summary is None
+
+
+def test_owed_work_is_done_once_and_told(config: Config, tmp_path: Path) -> None:
+    """Catches work done twice after an interruption, results stored in finishing order, and progress that lies."""
+    told: list[tuple[str, int, int]] = []
+
+    async def go(stop: int | None) -> list[str]:
+        done: list[str] = []
+
+        def watch(stage: str, count: int, of: int) -> None:
+            told.append((stage, count, of))
+            if stop is not None and count == stop:
+                raise KeyError(count)
+
+        async with Session(config, watch) as session:
+            with session.run(tmp_path / "run", "work", (), {}, resume=True) as (run, _):
+
+                async def work(item: str) -> str:
+                    await asyncio.sleep(0.01 * (5 - int(item)))
+                    done.append(item)
+                    return item
+
+                def keep(item: str) -> None:
+                    run.append("items", item, Audit(item, 0, 0, 0.0, 0.0, 0.0, "", None))
+
+                await session.work(run, Stage("items", "items", [*"01234"], str, work, keep))
+        return done
+
+    with pytest.raises(KeyError):
+        asyncio.run(go(2))
+    again = asyncio.run(go(None))
+    assert sorted(again) == ["2", "3", "4"]
+    kept = [one.episode for one in Run.open(tmp_path / "run").read("items", Audit)]
+    assert kept == [*"01234"]
+    assert told[-1] == ("items", 5, 5)
+
+
+def test_a_verb_runs_from_ordinary_code_and_inside_a_running_loop() -> None:
+    """Catches a verb that fails in a notebook, where an event loop runs already, or that loses its error there."""
+
+    @verb
+    async def double(number: int) -> int:
+        """Twice the number."""
+        await asyncio.sleep(0)
+        if number < 0:
+            raise ValueError("negative")
+        return 2 * number
+
+    async def notebook() -> tuple[int, int]:
+        return double(2), await double.aio(3)
+
+    assert double(1) == 2
+    assert asyncio.run(notebook()) == (4, 6)
+    assert double.__doc__ == "Twice the number."
+
+    async def failing() -> int:
+        return double(-1)
+
+    with pytest.raises(ValueError, match="negative"):
+        asyncio.run(failing())
+    assert run_now(double.aio(5)) == 10
+
+
+def test_stored_episodes_are_audited_as_they_would_have_been(config: Config, tmp_path: Path) -> None:
+    """Catches audits of stored episodes that differ from those made at once, or that are made twice."""
+    whole = diagnose(config, out=tmp_path / "whole")
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for file in (tmp_path / "whole").iterdir():
+        if file.name != "audits.jsonl":
+            (bare / file.name).write_bytes(file.read_bytes())
+    study = audit(bare)
+    found, expected = ({one.step: one for one in run.read("audits", Audit)} for run in (study.runs[-1], whole.runs[0]))
+    assert found == expected
+    assert study.runs[-1].path.name == "bare-audit"
+    with pytest.raises(UsageError, match="no episode left to audit"):
+        audit(tmp_path / "whole")
