@@ -11,7 +11,7 @@ from zlib import compress
 
 import pytest
 
-from dssr.agent.episode import Agent, Played, play
+from dssr.agent.episode import Agent, play
 from dssr.agent.prompts import load_prompts
 from dssr.agent.reader import Reader, most_likely
 from dssr.config import ModelConfig
@@ -20,7 +20,7 @@ from dssr.errors import ModelError
 from dssr.models.base import Model
 from dssr.models.load import load_model
 from dssr.models.scripted import parse
-from dssr.types import LABELS, Cell, Job
+from dssr.types import LABELS, Cell, Job, Played
 from dssr.worlds.base import Worlds
 from dssr.worlds.cooking.archive import Archive
 from dssr_nano import WEIGHTS as NANO
@@ -78,7 +78,9 @@ def test_a_shipped_configuration_uses_its_own_networks(study: str) -> None:
     assert used <= {f"nano/{role}" for role in STUDIES[study]}
 
 
-@pytest.mark.parametrize(("path", "said"), [("nano", "say one of .*nano/reader, nano/writer"), ("nano/R9", "nano/reader")])
+@pytest.mark.parametrize(
+    ("path", "said"), [("nano", "say one of .*nano/reader, nano/writer"), ("nano/R9", "nano/reader")]
+)
 def test_a_network_that_is_not_there_is_named(path: str, said: str) -> None:
     """Catches a path that ends in a stack trace of the library, or a message without the names there are."""
     with pytest.raises(ModelError, match=said):

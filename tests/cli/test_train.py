@@ -17,7 +17,7 @@ from dssr.cli.board import Board
 from dssr.cli.main import build
 from dssr.record.run import Run
 from dssr.report.write import make_report
-from dssr.types import RoundResult
+from dssr.train.results import RoundResult
 from dssr.worlds.cooking.archive import Archive
 
 CONFIG = """

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dssr.agent.episode import Agent, Played, play
+from dssr.agent.episode import Agent, play
 from dssr.agent.prompts import load_prompts
 from dssr.agent.reader import Reader
 from dssr.cli.diagnose import run_diagnosis
@@ -26,7 +26,7 @@ from dssr.measure.grid import grid_of
 from dssr.models.base import Model
 from dssr.models.scripted import ScriptedModel
 from dssr.record.run import Run
-from dssr.types import Cell, Job
+from dssr.types import Cell, Job, Played
 from dssr.worlds.base import Worlds
 from dssr.worlds.cooking.archive import Archive
 

@@ -12,7 +12,7 @@ from dssr.config import MeasureConfig, ModelConfig, ProtocolConfig
 from dssr.errors import ConfigError, ModelError, RecordError, StatsError, UsageError
 from dssr.measure.diagnose import diagnose
 from dssr.measure.gates import Case, best_prompted, checks_of
-from dssr.measure.grid import Grid, arguments_of, cells_of, fingerprints, grid_of, jobs_of, open_agent
+from dssr.measure.grid import arguments_of, cells_of, fingerprints, grid_of, jobs_of, open_agent
 from dssr.measure.plan import Rates, plan, totals
 from dssr.measure.rows import cell_rows, contrast_rows
 from dssr.measure.study import Study
@@ -20,7 +20,7 @@ from dssr.models.base import Choose, Chosen, Generate, Generated, Model
 from dssr.models.load import load_model
 from dssr.models.scripted import ScriptedModel
 from dssr.record.run import Run
-from dssr.types import Audit
+from dssr.types import Audit, Grid
 from dssr.worlds.base import Worlds
 
 LOGS = ("episodes", "steps", "audits", "prompts")

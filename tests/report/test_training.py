@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from dssr.config import Config
+from dssr.measure.continuation import ReturnRow
 from dssr.record.run import Run
 from dssr.report.write import make_report
-from dssr.types import CoverageRow, CreditRow, PairRow, ReturnRow, RoundResult
+from dssr.train.results import CoverageRow, CreditRow, PairRow, RoundResult
 
 
 @pytest.fixture

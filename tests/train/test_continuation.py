@@ -27,7 +27,7 @@ from dssr.config import (
     resolved,
 )
 from dssr.errors import ConfigError, ModelError, RecordError, StatsError, UsageError
-from dssr.measure.candidates import CandidateScorer
+from dssr.measure.candidates import Candidate, CandidateScorer, WritePoint
 from dssr.measure.continuation import Checked, Returns, continuation_grid, continuation_jobs, return_rows
 from dssr.measure.gates import Case, checks_of
 from dssr.measure.grid import open_agent
@@ -38,7 +38,7 @@ from dssr.record.run import Run
 from dssr.report.write import make_report
 from dssr.stats.bootstrap import Resampler
 from dssr.train.variants import variant_of
-from dssr.types import Candidate, Cell, Episode, Job, WritePoint
+from dssr.types import Cell, Episode, Job
 from dssr.worlds.cooking.archive import Archive
 
 POINTS, CANDIDATES, RETENTION = 16, 6, 0.7

@@ -19,11 +19,12 @@ from dssr.config import (
     WriterConfig,
 )
 from dssr.errors import UsageError
+from dssr.measure.candidates import Candidate, WritePoint
 from dssr.record.run import Run
 from dssr.train import lora
 from dssr.train.line import Line
 from dssr.train.round import adapter_folder
-from dssr.types import Candidate, Tell, WritePoint
+from dssr.types import Tell
 from dssr.worlds.cooking.archive import Archive
 
 pytestmark = pytest.mark.slow

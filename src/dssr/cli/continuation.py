@@ -21,9 +21,9 @@ from dssr.cli.diagnose import GamesOption, with_bounds
 from dssr.config import Config
 
 if TYPE_CHECKING:
-    from dssr.measure.grid import Grid
     from dssr.models.base import Model
     from dssr.record.run import Run
+    from dssr.types import Grid
     from dssr.worlds.cooking.archive import Archive
 
 PointsOption = Annotated[int | None, typer.Option("--points", "-p", help="Write points; the configuration's if unset.")]

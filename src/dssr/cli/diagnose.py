@@ -21,9 +21,9 @@ from dssr.config import Config
 from dssr.errors import ModelError, RecordError, UsageError
 
 if TYPE_CHECKING:
-    from dssr.measure.grid import Grid
     from dssr.models.base import Model
     from dssr.record.run import Run
+    from dssr.types import Grid
     from dssr.worlds.cooking.archive import Archive
 
 MemoryOption = Annotated[

@@ -7,8 +7,7 @@ import typer
 from dssr.cli.common import DEFAULT_CONFIG, ConfigOption, JsonOption, emit, load_config
 
 if TYPE_CHECKING:
-    from dssr.agent.episode import Played
-    from dssr.types import Step
+    from dssr.types import Played, Step
 
 MemoryOption = Annotated[
     str, typer.Option("--memory", "-m", help="A format, `dssr@ADAPTER`, or your own `package.module:Class`.")

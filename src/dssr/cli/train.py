@@ -16,7 +16,7 @@ from dssr.errors import RecordError, UsageError
 if TYPE_CHECKING:
     from dssr.train.forecast import Forecast
     from dssr.train.line import Line
-    from dssr.types import RoundResult
+    from dssr.train.results import RoundResult
 
 VariantOption = Annotated[
     str | None,
@@ -204,7 +204,7 @@ class Training:
         """What a line's validation has stored so far."""
         from dssr.record.run import Run
         from dssr.train.line import line_folder
-        from dssr.types import RoundResult
+        from dssr.train.results import RoundResult
 
         place = line_folder(self.study, variant, seed)
         return list(Run.open(place).read("rounds", RoundResult)) if place.exists() else []

@@ -20,20 +20,35 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from dssr.agent.episode import Agent, Played, episode_key, first_difference, fork, run_jobs
+from dssr.agent.episode import Agent, episode_key, first_difference, fork, run_jobs
 from dssr.agent.memory import TRAINED, split_name
 from dssr.agent.order import in_order
 from dssr.agent.prompts import RETENTION
 from dssr.agent.store import save, stored
 from dssr.config import Config
 from dssr.errors import ConfigError, GameError, ModelError, RecordError, StatsError, UsageError
-from dssr.measure.candidates import CandidateScorer, Sampling, Trouble, points_of, sample_points
-from dssr.measure.grid import Grid, grid_of, jobs_of
+from dssr.measure.candidates import Candidate, CandidateScorer, Sampling, Trouble, WritePoint, points_of, sample_points
+from dssr.measure.grid import grid_of, jobs_of
 from dssr.record.run import Run
 from dssr.stats.bootstrap import Array, Resampler
 from dssr.stats.ranks import within_point
-from dssr.types import Candidate, Episode, Job, Record, ReturnRow, Split, WritePoint
+from dssr.types import Episode, Grid, Job, Played, Record, Split
 from dssr.worlds.cooking.archive import Archive
+
+
+class ReturnRow(Record, frozen=True):
+    """Rank agreement of one score with the realised return; log `returns` of a continuation run."""
+
+    score: str
+    rho: float
+    rho_low: float
+    rho_high: float
+    points: int
+    without_variance: int
+    """Points where all candidates ended with the same return."""
+    unranked: int = 0
+    """Points where returns differ but all candidates have the same score: no correlation there either."""
+
 
 RETURN = "return"
 

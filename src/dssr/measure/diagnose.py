@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from dssr.agent.episode import Agent, Played, episode_key, play
+from dssr.agent.episode import Agent, episode_key, play
 from dssr.agent.order import in_order
 from dssr.agent.store import save
 from dssr.config import MeasureConfig
@@ -17,7 +17,7 @@ from dssr.measure.lag import measure_lag
 from dssr.measure.rows import cell_rows, lag_mean_rows, relation, slope_rows
 from dssr.measure.study import Problem, Study
 from dssr.record.run import Run
-from dssr.types import Audit, Job, Lag
+from dssr.types import Audit, Job, Lag, Played
 
 
 @dataclass(frozen=True)

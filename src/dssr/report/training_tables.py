@@ -7,12 +7,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from dssr.errors import StatsError
+from dssr.measure.continuation import ReturnRow
 from dssr.measure.study import same_device
 from dssr.record.run import Run
 from dssr.report.study_tables import Absent
 from dssr.report.tables import Column, Table
-from dssr.train.results import UNTRAINED, Standing, best_rounds
-from dssr.types import CoverageRow, CreditRow, PairRow, Record, ReturnRow, RoundResult
+from dssr.train.results import UNTRAINED, CoverageRow, CreditRow, PairRow, RoundResult, Standing, best_rounds
+from dssr.types import Record
 
 Row = dict[str, Any]
 T = TypeVar("T", bound=Record)

@@ -15,13 +15,14 @@ from dssr.agent.leaks import refuse_leaks
 from dssr.config import Config
 from dssr.errors import UsageError
 from dssr.measure.diagnose import diagnose, summary_of
-from dssr.measure.grid import Grid, arguments_of, fingerprints, grid_of, jobs_of, open_archive, staffed_agent
+from dssr.measure.grid import arguments_of, fingerprints, grid_of, jobs_of, open_archive, staffed_agent
 from dssr.models.load import weights_folder
 from dssr.record.run import Run
 from dssr.seeds import seed_of
 from dssr.train.results import (
     BASE,
     UNTRAINED,
+    RoundResult,
     against_untrained,
     best_rounds,
     coverage_rows,
@@ -33,7 +34,7 @@ from dssr.train.results import (
 )
 from dssr.train.round import GapReport, Round, adapter_folder, round_jobs
 from dssr.train.variants import MAIN, Variant, variant_of
-from dssr.types import Job, RoundResult, Tell
+from dssr.types import Grid, Job, Tell
 from dssr.worlds.cooking.archive import Archive
 
 Row = dict[str, Any]

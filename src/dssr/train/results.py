@@ -10,12 +10,89 @@ from statistics import mean
 from typing import Any
 
 from dssr.errors import ModelError, StatsError
+from dssr.measure.candidates import Candidate, WritePoint
 from dssr.measure.rows import cell_rows, contrast_rows
 from dssr.measure.study import Study
 from dssr.record.run import Run
 from dssr.stats.contrasts import bin_of, labels
 from dssr.train.round import best, gap_report
-from dssr.types import Candidate, CoverageRow, CreditRow, PairRow, Record, RoundResult, WritePoint
+from dssr.types import Record
+
+
+class RoundResult(Record, frozen=True):
+    """How a trained writer did in one cell after one round; log `rounds` of a training run."""
+
+    writer: str
+    """Name of the variant: `dssr`, `K=1`, `K=4`, `no-hint`, `outcome`, `A4` …"""
+    round: int
+    """-1 for the untrained writer, whose name is `untrained`."""
+    seed: int
+    budget: int
+    filler: int
+    games: int
+    success: float
+    kappa: float | None
+    """None when the round was not audited."""
+    gain: float | None = None
+    """Success minus that of the untrained writer on the same games, with its paired interval; None for itself."""
+    gain_low: float | None = None
+    gain_high: float | None = None
+    kappa_change: float | None = None
+    """The same for kappa: below zero is better."""
+    kappa_change_low: float | None = None
+    kappa_change_high: float | None = None
+
+
+class CreditRow(Record, frozen=True):
+    """What the candidates of one group of write points held; log `credit` of a training run."""
+
+    candidates: str
+    """Which set: variant and round."""
+    group: str
+    """`all`, a filler, or a stretch of steps since the reveal."""
+    points: int
+    coverage_all: float
+    coverage_best: float
+    coverage_worst: float
+    all_zero: float
+    """Share of points where no candidate holds any directive."""
+    differ: float
+    """Share of points whose candidates differ in coverage."""
+    best_above: float | None
+    """Of those that differ, share where the best-scored candidate covers more than the worst-scored one; None when
+    no point differs."""
+    best_below: float | None
+
+
+class PairRow(Record, frozen=True):
+    """How far apart the candidates of a round were, and how many spelt out a command; log `pairs`."""
+
+    candidates: str
+    """Which set: variant and round."""
+    points: int
+    qualifying: float
+    """Share of points with at least one pair."""
+    pairs: int
+    lower: float
+    """Quartiles of best minus worst score over all points."""
+    median: float
+    upper: float
+    largest: float
+    commands: float
+    """Share of candidates that hold an admissible command word for word."""
+    commands_best: float
+    """The same among the best-scored candidates."""
+
+
+class CoverageRow(Record, frozen=True):
+    """What the candidates still held of the recipe so many steps after they could first know it; log `coverage`."""
+
+    candidates: str
+    since: str
+    """Bin of steps since the reveal."""
+    points: int
+    coverage: float
+
 
 UNTRAINED = "untrained"
 BEFORE = -1
