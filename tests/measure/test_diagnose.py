@@ -94,11 +94,13 @@ def test_a_failed_episode_is_no_loss(bench: Any) -> None:
     run = bench.diagnose("faulty", config, Faulty(word), memories=["full", "summary"], budgets=[64], fillers=[0])
     study = Study.load([run])
     full, summary = cell_rows(study)
-    assert (summary["games"], summary["errors"], full["errors"]) == (1, 1, 0)
-    assert summary["success"] in (0.0, 1.0)
+    assert (summary.games, summary.errors, full.errors) == (1, 1, 0)
+    assert summary.success is not None
+    assert summary.success.estimate in (0.0, 1.0)
     assert run.summary is not None
     assert run.summary["errors"] == 1
-    problem = contrast_rows(study)[0]["problem"]
+    problem = contrast_rows(study)[0].problem
+    assert problem is not None
     assert "only full has valid-1-001" in problem
 
 
@@ -107,7 +109,7 @@ def test_a_failed_audit_is_no_zero(bench: Any) -> None:
     config = bench.rooms(1)
     run = bench.diagnose("hot", config, Faulty("", hot=True), memories=["summary"], budgets=[64], fillers=[0])
     row = cell_rows(Study.load([run]))[0]
-    assert (row["games"], row["errors"], row["kappa"], row["points"]) == (2, 0, None, 0)
+    assert (row.games, row.errors, row.kappa, row.points) == (2, 0, None, 0)
     assert run.summary is not None
     assert run.summary["problems"] == 2
 

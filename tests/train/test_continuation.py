@@ -348,7 +348,7 @@ def test_command(archive: Archive, tmp_path: Path) -> None:
     assert "of 24 points end alike" in text
     assert "ρ with return" in text
     (table,) = make_report([found["run"]], tmp_path / "report", ["markdown"]).tables
-    assert (table.name, [row["score"] for row in table.rows]) == (
+    assert (table.name, [row["score"] for row in table.plain()]) == (
         "score-return",
         [r["score"] for r in found["returns"]],
     )

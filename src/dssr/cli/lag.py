@@ -22,8 +22,9 @@ def lag(run: RunArgument, out: OutOption = None, resume: ResumeOption = False, a
     """
     from dssr.agent.store import stored
     from dssr.measure.diagnose import measure_lags
+    from dssr.measure.distance import chunk_rows, lag_bin_rows
     from dssr.measure.grid import open_agent, open_archive
-    from dssr.measure.rows import chunk_rows, lag_bin_rows
+    from dssr.measure.rows import flat
     from dssr.measure.study import Study
     from dssr.models.load import load_models
     from dssr.record.run import Run
@@ -55,7 +56,7 @@ def lag(run: RunArgument, out: OutOption = None, resume: ResumeOption = False, a
 
             asyncio.run(go())
             whole = Study.gather([source, made])
-            summary = {"chunks": chunk_rows(whole), "bins": lag_bin_rows(whole)}
+            summary = {"chunks": [*map(flat, chunk_rows(whole))], "bins": [*map(flat, lag_bin_rows(whole))]}
             made.finish(summary)
     if as_json:
         emit({"run": str(place), **summary}, True)

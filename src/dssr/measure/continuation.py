@@ -30,7 +30,7 @@ from dssr.errors import ConfigError, GameError, ModelError, RecordError, StatsEr
 from dssr.measure.candidates import Candidate, CandidateScorer, Sampling, Trouble, WritePoint, points_of, sample_points
 from dssr.measure.grid import grid_of, jobs_of
 from dssr.record.run import Run
-from dssr.stats.bootstrap import Array, Resampler
+from dssr.stats.bootstrap import Array, Interval, Resampler
 from dssr.stats.ranks import within_point
 from dssr.types import Episode, Grid, Job, Played, Record, Split
 from dssr.worlds.cooking.archive import Archive
@@ -48,6 +48,11 @@ class ReturnRow(Record, frozen=True):
     """Points where all candidates ended with the same return."""
     unranked: int = 0
     """Points where returns differ but all candidates have the same score: no correlation there either."""
+
+    @property
+    def rho_interval(self) -> Interval:
+        """Rank correlation of score and return within points, with its bounds."""
+        return Interval(self.rho, self.rho_low, self.rho_high)
 
 
 RETURN = "return"
@@ -140,7 +145,7 @@ def continuation_grid(config: Config, archive: Archive, split: str = "valid", ga
     style = split_name(study.memory)[0]
     if style not in (*RETENTION, TRAINED):
         raise ConfigError(
-            f"continuation.memory is {study.memory!r}, which has no candidates to sample; "
+            f"The setting continuation.memory is {study.memory!r}, which has no candidates to sample; "
             f"use one of {', '.join(RETENTION)} or dssr@ADAPTER."
         )
     named: Split = "train" if split == "train" else "valid"
@@ -152,7 +157,7 @@ def check_size(config: Config, points: int) -> None:
     if points < 1:
         raise UsageError(f"A study of {points} points measures nothing; give --points or set continuation.points.")
     if (count := config.continuation.candidates) < LEAST:
-        raise ConfigError(f"continuation.candidates is {count}, but {LEAST} are the least that can be ranked.")
+        raise ConfigError(f"The setting continuation.candidates is {count}; {LEAST} are the least that can be ranked.")
 
 
 def continuation_jobs(grid: Grid, config: Config) -> tuple[Job, ...]:

@@ -14,7 +14,7 @@ from dssr.errors import GameError, ModelError
 from dssr.measure.answers import answer_rows
 from dssr.measure.audit import audit_episode, audited_steps, has_audits
 from dssr.measure.lag import measure_lag
-from dssr.measure.rows import cell_rows, lag_mean_rows, relation, slope_rows
+from dssr.measure.rows import cell_rows, filler_rows, flat, relation, slope_rows
 from dssr.measure.study import Problem, Study
 from dssr.record.run import Run
 from dssr.types import Audit, Job, Lag, Played
@@ -115,11 +115,11 @@ def summary_of(run: Run) -> dict[str, Any]:
     study = Study.gather([run])
     audited = any(study.audits.values())
     return {
-        "answers": answer_rows(study) if audited else [],
-        "cells": cell_rows(study),
-        "lag_means": lag_mean_rows(study),
-        "slopes": slope_rows(study) if audited else [],
-        "relation": relation(study) if audited else None,
+        "answers": [flat(row) for row in answer_rows(study)] if audited else [],
+        "cells": [flat(row) for row in cell_rows(study)],
+        "lag_means": [flat(row) for row in filler_rows(study)],
+        "slopes": [flat(row) for row in slope_rows(study)] if audited else [],
+        "relation": flat(found) if audited and (found := relation(study)) else None,
         "episodes": sum(len(games) for games in study.episodes.values()),
         "errors": sum(e.outcome == "error" for games in study.episodes.values() for e in games.values()),
         "problems": len(study.problems),

@@ -12,9 +12,9 @@ import msgspec
 
 from dssr.agent.episode import Agent
 from dssr.measure.plan import Count, Load, Rates, Walk, frame_of, load_of, plan, totals, walk_of
+from dssr.measure.rows import BASE
 from dssr.measure.score import needed
 from dssr.train.line import Line
-from dssr.train.results import BASE
 from dssr.train.round import adapter_folder, round_jobs
 from dssr.train.variants import Variant
 from dssr.types import Grid, Record

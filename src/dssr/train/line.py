@@ -16,11 +16,11 @@ from dssr.config import Config
 from dssr.errors import UsageError
 from dssr.measure.diagnose import diagnose, summary_of
 from dssr.measure.grid import arguments_of, fingerprints, grid_of, jobs_of, open_archive, staffed_agent
+from dssr.measure.rows import BASE, flat
 from dssr.models.load import weights_folder
 from dssr.record.run import Run
 from dssr.seeds import seed_of
 from dssr.train.results import (
-    BASE,
     UNTRAINED,
     RoundResult,
     against_untrained,
@@ -104,7 +104,7 @@ class Line:
         contrasts = against_untrained(valid, untrained)
         results = round_results(valid, contrasts, self.variant.title, number, self.seed)
         _log(run, results)
-        return {**head, **shown(results), "against_untrained": contrasts}
+        return {**head, **shown(results), "against_untrained": [*map(flat, contrasts)]}
 
     def data(self, number: int) -> Round:
         """The round's episodes, points and candidates: collected if that is owed, or those of the main variant."""

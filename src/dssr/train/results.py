@@ -11,9 +11,10 @@ from typing import Any
 
 from dssr.errors import ModelError, StatsError
 from dssr.measure.candidates import Candidate, WritePoint
-from dssr.measure.rows import cell_rows, contrast_rows
+from dssr.measure.rows import BASE, CellRow, ContrastRow, cell_rows, contrast_rows
 from dssr.measure.study import Study
 from dssr.record.run import Run
+from dssr.stats.bootstrap import Interval
 from dssr.stats.contrasts import bin_of, labels
 from dssr.train.round import best, gap_report
 from dssr.types import Record
@@ -41,6 +42,20 @@ class RoundResult(Record, frozen=True):
     """The same for kappa: below zero is better."""
     kappa_change_low: float | None = None
     kappa_change_high: float | None = None
+
+    @property
+    def gain_interval(self) -> Interval | None:
+        """Change of success, paired by game."""
+        return _interval(self.gain, self.gain_low, self.gain_high)
+
+    @property
+    def kappa_interval(self) -> Interval | None:
+        """Change of kappa, paired by game."""
+        return _interval(self.kappa_change, self.kappa_change_low, self.kappa_change_high)
+
+
+def _interval(estimate: float | None, low: float | None, high: float | None) -> Interval | None:
+    return None if estimate is None or low is None or high is None else Interval(estimate, low, high)
 
 
 class CreditRow(Record, frozen=True):
@@ -142,49 +157,41 @@ def selected(rows: Sequence[RoundResult]) -> Standing:
     return max(best.values(), key=lambda one: (one.success, -order.index(one.writer)))
 
 
-BASE = "summary"
-"""The prompt that the trained writers share with the untrained one."""
-CHANGES = {"success": "gain", "kappa": "kappa_change"}
-
-
 def untrained_results(run: Run, seed: int) -> list[RoundResult]:
     return [_result(cell, UNTRAINED, BEFORE, seed, []) for cell in cell_rows(Study.load([run]))]
 
 
-def round_results(
-    run: Run, contrasts: Sequence[dict[str, Any]], writer: str, number: int, seed: int
-) -> list[RoundResult]:
+def round_results(run: Run, contrasts: Sequence[ContrastRow], writer: str, number: int, seed: int) -> list[RoundResult]:
     """One per filler. `contrasts` is what `against_untrained` gave."""
     return [_result(cell, writer, number, seed, contrasts) for cell in cell_rows(Study.load([run]))]
 
 
-def against_untrained(run: Run, untrained: Run) -> list[dict[str, Any]]:
-    """Success and kappa minus the untrained writer's, paired by game: at each filler, and over those that are lag."""
+def against_untrained(run: Run, untrained: Run) -> list[ContrastRow]:
+    """Success and kappa minus the untrained writer's, paired by game: at each filler, and over the long ones."""
     return contrast_rows(Study.load([untrained, run]), BASE)
 
 
-def _result(
-    cell: dict[str, Any], writer: str, number: int, seed: int, contrasts: Sequence[dict[str, Any]]
-) -> RoundResult:
-    if cell["success"] is None:
-        raise ModelError(
-            f"Every validation game of {writer} at filler {cell['filler']} failed; see its episodes.jsonl."
-        )
-    changes: dict[str, float | None] = {}
-    for row in contrasts:
-        if row["filler"] == str(cell["filler"]):
-            name = CHANGES[row["quantity"]]
-            changes |= {name + end: row["difference" + end] for end in ("", "_low", "_high")}
+def _result(cell: CellRow, writer: str, number: int, seed: int, contrasts: Sequence[ContrastRow]) -> RoundResult:
+    if cell.success is None:
+        raise ModelError(f"Every validation game of {writer} at filler {cell.filler} failed; see its episodes.jsonl.")
+    assert cell.budget is not None, "a writer that is trained has a budget"
+    changes = {row.quantity: row.difference for row in contrasts if row.filler == str(cell.filler)}
+    gain, change = changes.get("success"), changes.get("kappa")
     return RoundResult(
         writer=writer,
         round=number,
         seed=seed,
-        budget=cell["budget"],
-        filler=cell["filler"],
-        games=cell["games"],
-        success=cell["success"],
-        kappa=cell["kappa"],
-        **changes,
+        budget=cell.budget,
+        filler=cell.filler,
+        games=cell.games,
+        success=cell.success.estimate,
+        kappa=cell.kappa.estimate if cell.kappa else None,
+        gain=gain.estimate if gain else None,
+        gain_low=gain.low if gain else None,
+        gain_high=gain.high if gain else None,
+        kappa_change=change.estimate if change else None,
+        kappa_change_low=change.low if change else None,
+        kappa_change_high=change.high if change else None,
     )
 
 
