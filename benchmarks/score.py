@@ -14,7 +14,7 @@ from tests.tiny import make_tiny
 
 from benchmarks.common import Ratio, faster, seconds
 from dssr.agent.budget import enforce
-from dssr.agent.episode import Agent, Played, play_job
+from dssr.agent.episode import Agent, play_job
 from dssr.agent.memory import Kit, Prompted, load_memory
 from dssr.agent.prompts import load_prompts
 from dssr.agent.reader import Reader
@@ -24,7 +24,7 @@ from dssr.models.base import Model
 from dssr.models.engine.hf import HFModel
 from dssr.models.load import load_model
 from dssr.models.scripted import ScriptedModel
-from dssr.types import Cell, Job, View
+from dssr.types import Cell, Job, Played, View
 from dssr.worlds.base import Worlds
 from dssr.worlds.cooking.archive import Archive
 from dssr.worlds.cooking.generate import make_archive

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from dssr.agent.episode import Played
 from dssr.agent.store import save, stored
 from dssr.config import AgentConfig, Config, GamesConfig, ModelConfig, ProtocolConfig, StatsConfig
 from dssr.errors import LeakError, RecordError, SealError, UsageError
@@ -18,7 +17,7 @@ from dssr.models.base import Generate, Generated
 from dssr.models.scripted import ScriptedModel
 from dssr.record.run import Run
 from dssr.session import Session, Stage, run_now, verb
-from dssr.types import Audit
+from dssr.types import Audit, Played
 from dssr.worlds.cooking.archive import Archive
 
 

@@ -11,7 +11,7 @@ from zlib import compress
 
 import pytest
 
-from dssr.agent.episode import Agent, Played, play_job
+from dssr.agent.episode import Agent, play_job
 from dssr.agent.prompts import load_prompts
 from dssr.agent.reader import Reader, most_likely
 from dssr.config import ModelConfig
@@ -20,7 +20,7 @@ from dssr.errors import ModelError
 from dssr.models.base import Model
 from dssr.models.load import load_model
 from dssr.models.scripted import parse
-from dssr.types import LABELS, Cell, Job
+from dssr.types import LABELS, Cell, Job, Played
 from dssr.worlds.base import Worlds
 from dssr.worlds.cooking.archive import Archive
 from dssr_nano import WEIGHTS as NANO

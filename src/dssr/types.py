@@ -201,7 +201,37 @@ class Episode(Record, frozen=True):
     """Why the episode could not be finished; such an episode is never a loss."""
 
 
+class StoredPrompt(Record, frozen=True):
+    """A prompt kept verbatim for the leak check."""
+
+    role: Literal["writer", "reader"]
+    episode: str
+    step: int
+    messages: tuple[tuple[str, str], ...]
+    """(role, content) pairs as sent."""
+
+
+class Played(Record, frozen=True):
+    """An episode, its steps, and the prompts kept for the leak check."""
+
+    episode: Episode
+    steps: tuple[Step, ...]
+    prompts: tuple[StoredPrompt, ...]
+
+
 # ---------------------------------------------------------------- measure
+
+
+class Grid(Record, frozen=True):
+    """What one diagnosis was asked for beyond its configuration."""
+
+    memories: tuple[str, ...]
+    budgets: tuple[int, ...]
+    fillers: tuple[int, ...]
+    split: Split
+    games: tuple[str, ...]
+    lag: bool
+    """Measure the relevance lag at audited points too."""
 
 
 class Audit(Record, frozen=True):
@@ -252,146 +282,3 @@ class Lag(Record, frozen=True):
     chunks: tuple[Chunk, ...]
     rises: tuple[float, ...]
     """NLL without the chunk minus NLL with it, per chunk."""
-
-
-class StoredPrompt(Record, frozen=True):
-    """A prompt kept verbatim for the leak check."""
-
-    role: Literal["writer", "reader"]
-    episode: str
-    step: int
-    messages: tuple[tuple[str, str], ...]
-    """(role, content) pairs as sent."""
-
-
-# ---------------------------------------------------------------- learn
-
-
-class WritePoint(Record, frozen=True):
-    """One write of a collected episode, to be done again with other candidates."""
-
-    episode: str
-    step: int
-    filler: int
-    budget: int
-    phase: Phase
-    since_reveal: int
-    """Steps since the recipe was seen; negative before it."""
-    targets: tuple[int, ...]
-    """Every decision step within the horizon, in order."""
-
-    @property
-    def key(self) -> str:
-        return f"{self.episode}:{self.step:04d}"
-
-
-class Candidate(Record, frozen=True):
-    """One possible state at a write point, and what it was worth."""
-
-    point: str
-    index: int
-    state: str
-    coverage: float | None
-    """Share of the recipe's directives it holds; None for a recipe without any."""
-    hint: bool
-    """Contains a command that is admissible at the point, word for word."""
-    scores: dict[str, float]
-    """By name: `S1`, `S4`, `S12` (recursive), `W1` … (window), `return`."""
-
-
-class Pair(Record, frozen=True):
-    """Two candidates of one point, far enough apart to learn from."""
-
-    point: str
-    chosen: str
-    rejected: str
-    gap: float
-
-
-class RoundResult(Record, frozen=True):
-    """How a trained writer did in one cell after one round; log `rounds` of a training run."""
-
-    writer: str
-    """Name of the variant: `dssr`, `K=1`, `K=4`, `no-hint`, `outcome`, `A4` …"""
-    round: int
-    """-1 for the untrained writer, whose name is `untrained`."""
-    seed: int
-    budget: int
-    filler: int
-    games: int
-    success: float
-    kappa: float | None
-    """None when the round was not audited."""
-    gain: float | None = None
-    """Success minus that of the untrained writer on the same games, with its paired interval; None for itself."""
-    gain_low: float | None = None
-    gain_high: float | None = None
-    kappa_change: float | None = None
-    """The same for kappa: below zero is better."""
-    kappa_change_low: float | None = None
-    kappa_change_high: float | None = None
-
-
-class CreditRow(Record, frozen=True):
-    """What the candidates of one group of write points held; log `credit` of a training run."""
-
-    candidates: str
-    """Which set: variant and round."""
-    group: str
-    """`all`, a filler, or a stretch of steps since the reveal."""
-    points: int
-    coverage_all: float
-    coverage_best: float
-    coverage_worst: float
-    all_zero: float
-    """Share of points where no candidate holds any directive."""
-    differ: float
-    """Share of points whose candidates differ in coverage."""
-    best_above: float | None
-    """Of those that differ, share where the best-scored candidate covers more than the worst-scored one; None when
-    no point differs."""
-    best_below: float | None
-
-
-class PairRow(Record, frozen=True):
-    """How far apart the candidates of a round were, and how many spelt out a command; log `pairs`."""
-
-    candidates: str
-    """Which set: variant and round."""
-    points: int
-    qualifying: float
-    """Share of points with at least one pair."""
-    pairs: int
-    lower: float
-    """Quartiles of best minus worst score over all points."""
-    median: float
-    upper: float
-    largest: float
-    commands: float
-    """Share of candidates that hold an admissible command word for word."""
-    commands_best: float
-    """The same among the best-scored candidates."""
-
-
-class CoverageRow(Record, frozen=True):
-    """What the candidates still held of the recipe so many steps after they could first know it; log `coverage`."""
-
-    candidates: str
-    since: str
-    """Bin of steps since the reveal."""
-    points: int
-    coverage: float
-
-
-class ReturnRow(Record, frozen=True):
-    """Rank agreement of one score with the realised return; log `returns` of a continuation run."""
-
-    score: str
-    rho: float
-    rho_low: float
-    rho_high: float
-    points: int
-    without_variance: int
-    """Points where all candidates ended with the same return."""
-    unranked: int = 0
-    """Points where returns differ but all candidates have the same score: no correlation there either."""

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from dssr.agent.episode import Agent, Played, run_jobs
+from dssr.agent.episode import Agent, run_jobs
 from dssr.agent.prompts import load_prompts
 from dssr.agent.reader import Reader
 from dssr.models.base import Choose, Chosen, Generate, Generated, Message, Model
 from dssr.models.scripted import ScriptedModel
-from dssr.types import Cell, Job
+from dssr.types import Cell, Job, Played
 from dssr.worlds.base import Worlds
 
 WRITTEN = ("summary", "belief", "slots", "guide")

@@ -9,13 +9,13 @@ import pytest
 from tests.agent.bench import FILLERS, FORMATS, Told, make_agent, make_job, play_all
 
 from dssr.agent.capture import share
-from dssr.agent.episode import Agent, Played, context_at, shortens
+from dssr.agent.episode import Agent, context_at, shortens
 from dssr.agent.history import render_history
 from dssr.errors import ModelError
 from dssr.models.base import Generate, Model
 from dssr.models.cache import Cache, CachedModel
 from dssr.models.scripted import ScriptedModel
-from dssr.types import Job, Step
+from dssr.types import Job, Played, Step
 from dssr.worlds.base import Worlds
 
 GAME = "valid-6-000"

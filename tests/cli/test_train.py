@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from dssr.cli.main import build
 from dssr.record.run import Run
 from dssr.report.write import make_report
-from dssr.types import RoundResult
+from dssr.train.results import RoundResult
 from dssr.worlds.cooking.archive import Archive
 
 CONFIG = """

@@ -6,12 +6,11 @@ import msgspec
 import pytest
 from tests.agent.bench import FORMATS, make_agent, make_job, play_all
 
-from dssr.agent.episode import Played
 from dssr.agent.memory import FULL, Kit
 from dssr.agent.store import save, stored
 from dssr.config import Config
 from dssr.record.run import Run
-from dssr.types import Episode, View
+from dssr.types import Episode, Played, View
 from dssr.worlds.base import Worlds
 from dssr.worlds.cooking.archive import Archive
 

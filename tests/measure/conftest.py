@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dssr.agent.episode import Agent, Played, play_job
+from dssr.agent.episode import Agent, play_job
 from dssr.agent.prompts import load_prompts
 from dssr.agent.reader import Reader
 from dssr.config import (
@@ -27,7 +27,7 @@ from dssr.models.base import Model
 from dssr.models.scripted import ScriptedModel
 from dssr.record.run import Run
 from dssr.session import Session
-from dssr.types import Cell, Job
+from dssr.types import Cell, Job, Played
 from dssr.worlds.base import Worlds
 from dssr.worlds.cooking.archive import Archive
 

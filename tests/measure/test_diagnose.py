@@ -13,7 +13,7 @@ from dssr.config import MeasureConfig, ModelConfig, ProtocolConfig
 from dssr.errors import ConfigError, ModelError, RecordError, StatsError, UsageError
 from dssr.measure.diagnose import measure_grid
 from dssr.measure.gates import Case, best_prompted, checks_of
-from dssr.measure.grid import Grid, cells_of, grid_of, jobs_of
+from dssr.measure.grid import cells_of, grid_of, jobs_of
 from dssr.measure.plan import Rates, plan_grid, totals
 from dssr.measure.rows import cell_rows, contrast_rows
 from dssr.measure.study import Study
@@ -22,7 +22,7 @@ from dssr.models.load import load_model
 from dssr.models.scripted import ScriptedModel
 from dssr.record.run import Run
 from dssr.session import Session
-from dssr.types import Audit
+from dssr.types import Audit, Grid
 from dssr.worlds.base import Worlds
 
 LOGS = ("episodes", "steps", "audits", "prompts")
@@ -95,11 +95,13 @@ def test_a_failed_episode_is_no_loss(bench: Any) -> None:
     run = bench.diagnose("faulty", config, Faulty(word), memories=["full", "summary"], budgets=[64], fillers=[0])
     study = Study.load([run])
     full, summary = cell_rows(study)
-    assert (summary["games"], summary["errors"], full["errors"]) == (1, 1, 0)
-    assert summary["success"] in (0.0, 1.0)
+    assert (summary.games, summary.errors, full.errors) == (1, 1, 0)
+    assert summary.success is not None
+    assert summary.success.estimate in (0.0, 1.0)
     assert run.summary is not None
     assert run.summary["errors"] == 1
-    problem = contrast_rows(study)[0]["problem"]
+    problem = contrast_rows(study)[0].problem
+    assert problem is not None
     assert "only full has valid-1-001" in problem
 
 
@@ -108,7 +110,7 @@ def test_a_failed_audit_is_no_zero(bench: Any) -> None:
     config = bench.rooms(1)
     run = bench.diagnose("hot", config, Faulty("", hot=True), memories=["summary"], budgets=[64], fillers=[0])
     row = cell_rows(Study.load([run]))[0]
-    assert (row["games"], row["errors"], row["kappa"], row["points"]) == (2, 0, None, 0)
+    assert (row.games, row.errors, row.kappa, row.points) == (2, 0, None, 0)
     assert run.summary is not None
     assert run.summary["problems"] == 2
 

@@ -1,15 +1,13 @@
 """The leak check: every planted leak is found, and clean runs of every format raise no alarm."""
 
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 from tests.agent.bench import FORMATS, make_agent, make_job, play_all
 
 from dssr.agent.capture import share
-from dssr.agent.episode import Played
 from dssr.agent.leaks import LeakReport, check_prompts, moments_of, plain, telling_lines
-from dssr.types import Moment, StoredPrompt
+from dssr.types import Moment, Played, StoredPrompt
 from dssr.worlds.base import Worlds
 from dssr.worlds.cooking.archive import Archive
 from dssr.worlds.cooking.oracle import oracle_lines

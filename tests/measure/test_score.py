@@ -8,13 +8,12 @@ from tests.measure.conftest import Lab
 from tests.measure.naive import Naive
 
 from dssr.agent.budget import enforce
-from dssr.agent.episode import Played
 from dssr.agent.memory import Kit, Prompted, load_memory
 from dssr.agent.reader import Reader
 from dssr.measure.score import Forward, decision_steps, needed
 from dssr.models.base import Choose, Chosen
 from dssr.models.scripted import ScriptedModel
-from dssr.types import View
+from dssr.types import Played, View
 
 BUDGET, CANDIDATES, SIZES = 48, 6, (1, 4, 12)
 

@@ -96,7 +96,7 @@ def test_a_failed_run_has_no_summary(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     """Catches a traceback, and a draft folder left behind. A file as the parent fails for every user, root included."""
     (tmp_path / "file").write_text("")
-    with pytest.raises(RecordError, match="cannot make"):
+    with pytest.raises(RecordError, match="Cannot make"):
         start(tmp_path / "file" / "run")
     assert [one.name for one in tmp_path.iterdir()] == ["file"]
 

@@ -15,8 +15,8 @@ def test_curves_end_where_the_task_begins() -> None:
     curves.add(CELL, Trace(("dice the carrot", "fry the carrot"), ("011100", "010000"), (4, -1), 1, 3))
     curves.add(CELL, Trace(("dice the carrot", "fry the carrot"), ("0110", "0110"), (-1, -1), 1, 2))
     (row,) = curves.rows()
-    assert row["share"] == [1.0, 0.75, 0.5]
-    assert row["counts"] == [2, 2, 1]
+    assert row.share == (1.0, 0.75, 0.5)
+    assert row.counts == (2, 2, 1)
 
 
 def test_traces_follow_the_stored_states(whole_run: Path) -> None:

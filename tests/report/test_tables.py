@@ -16,6 +16,16 @@ from dssr.report.paper import as_table, paper_cells, paper_tables
 from dssr.report.study_tables import study_tables
 from dssr.report.tables import Column, Table, cell_text, latex, markdown, to_csv
 from dssr.report.write import make_report
+from dssr.stats.bootstrap import Interval
+from dssr.types import Record
+
+
+class Line(Record, frozen=True):
+    """A row of the smallest table."""
+
+    memory: str
+    success: Interval | None
+    kappa: float | None
 
 
 def raw(run: Path, name: str) -> list[dict[str, Any]]:
@@ -49,20 +59,20 @@ def test_the_grid_agrees_with_the_raw_logs(made_run: Path) -> None:
     grid = next(table for table in tables if table.name == "grid")
     expected = by_hand(made_run)
     assert len(grid.rows) == len(expected) == 14
-    for row in grid.rows:
+    for row in grid.plain():
         cell = expected[row["memory"], row["budget"], row["filler"]]
         assert (row["games"], row["errors"]) == (len(cell["won"]), cell["errors"])
         assert row["success"] == pytest.approx(mean(cell["won"]))
         for place, name in enumerate(("kappa", "beta", "delta")):
             games = [mean(values[place] for values in points) for points in cell["losses"].values()]
             assert row[name] == (pytest.approx(mean(games)) if games else None)
-    assert sum(row["errors"] for row in grid.rows) == 1
+    assert sum(row["errors"] for row in grid.plain()) == 1
 
 
 def test_the_parts_add_up_in_every_row(whole_run: Path) -> None:
     """Catches a table whose δ is not β + κ."""
     tables, _ = study_tables(Study.load([whole_run]))
-    rows = [row for table in tables for row in table.rows if row.get("kappa") is not None and "beta" in row]
+    rows = [r for table in tables for r in table.plain() if r.get("kappa") is not None and "delta" in r]
     assert len(rows) > 10
     for row in rows:
         assert row["delta"] == pytest.approx(row["beta"] + row["kappa"], abs=1e-9)
@@ -83,8 +93,8 @@ def test_all_kinds_are_there_or_say_why(whole_run: Path, tmp_path: Path) -> None
 def test_forms_of_one_table() -> None:
     """Catches rounding, escaping and interval mistakes in the renderers."""
     columns = (Column("memory", "memory"), Column("success", "success %", "percent"), Column("kappa", "κ", "nats"))
-    first = {"memory": "a|b_c", "success": 0.5, "success_low": 0.25, "success_high": 0.75, "kappa": -0.001}
-    second = {"memory": "a|b_c", "success": 1.0, "success_low": 1.0, "success_high": 1.0, "kappa": None}
+    first = Line("a|b_c", Interval(0.5, 0.25, 0.75), -0.001)
+    second = Line("a|b_c", Interval(1.0, 1.0, 1.0), None)
     table = Table("t", "Title", columns, (first, second))
     assert [cell_text(row, columns[1]) for row in table.rows] == ["50.0 [25.0, 75.0]", "100"]
     assert cell_text(first, columns[2]) == "0.00"
@@ -94,6 +104,17 @@ def test_forms_of_one_table() -> None:
     rows = list(csv.DictReader(io.StringIO(to_csv(table))))
     assert rows[0]["success_low"] == "0.25"
     assert rows[1]["kappa"] == ""
+
+
+def test_columns_read_fields_or_functions() -> None:
+    """Catches bounds lost from files where no row has a value, and a function column that shows its field instead."""
+    empty = (Line("a", None, None), Line("b", None, None))
+    plain = Table("t", "T", (Column("memory", "memory"), Column("success", "success", "percent")), empty)
+    assert to_csv(plain).splitlines()[0] == "memory,success,success_low,success_high"
+    points = Column("success", "points", "nats", lambda row: row.success.times(100))
+    scaled = Table("t", "T", (points,), (Line("a", Interval(0.5, 0.25, 0.75), 1.0),))
+    assert scaled.plain() == [{"memory": "a", "success": 50.0, "success_low": 25.0, "success_high": 75.0, "kappa": 1.0}]
+    assert "| 50.00 [25.00, 75.00] |" in markdown(scaled)
 
 
 def test_published_values() -> None:
@@ -112,7 +133,7 @@ def test_against_paper_puts_values_side_by_side(whole_run: Path, tmp_path: Path)
     """Catches published values joined to the wrong cell."""
     made = make_report([whole_run], tmp_path / "out", ["csv"], against_paper=True)
     grid = next(table for table in made.tables if table.name == "grid")
-    row = next(r for r in grid.rows if (r["memory"], r["budget"], r["filler"]) == ("summary", 128, 0))
+    row = next(r for r in grid.plain() if (r["memory"], r["budget"], r["filler"]) == ("summary", 128, 0))
     assert row["paper_kappa"] == 0.85
     assert row["paper_success"] == pytest.approx(0.022)
     assert any(table.name == "paper-stage2full" for table in made.tables)
@@ -120,7 +141,7 @@ def test_against_paper_puts_values_side_by_side(whole_run: Path, tmp_path: Path)
 
 def test_bad_input_is_refused(whole_run: Path, tmp_path: Path) -> None:
     """Catches reports over runs that cannot be compared; each refusal must name the trouble."""
-    with pytest.raises(UsageError, match="no run"):
+    with pytest.raises(UsageError, match="No run"):
         make_report([], tmp_path / "out")
     other = make_run(tmp_path / "other", memories=("belief",), first_game=2)
     with pytest.raises(StatsError, match="valid-6-000"):

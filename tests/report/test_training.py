@@ -6,9 +6,13 @@ import msgspec
 import pytest
 
 from dssr.config import Config
+from dssr.measure.continuation import ReturnRow
 from dssr.record.run import Run
+from dssr.report.study_tables import MAKERS
+from dssr.report.training_tables import MAKES
 from dssr.report.write import make_report
-from dssr.types import CoverageRow, CreditRow, PairRow, ReturnRow, RoundResult
+from dssr.stats.bootstrap import Interval
+from dssr.train.results import CoverageRow, CreditRow, PairRow, RoundResult
 
 
 @pytest.fixture
@@ -41,23 +45,41 @@ def test_tables_of_training(trained: Path, tmp_path: Path) -> None:
     made = make_report([trained], tmp_path / "out", ["markdown", "csv", "latex"], against_paper=True)
     tables = {table.name: table for table in made.tables}
     assert made.absent == []
-    rounds = {(row["writer"], row["round"]): row for row in tables["rounds-success"].rows}
+    rounds = {(row["writer"], row["round"]): row for row in tables["rounds-success"].plain()}
     assert set(rounds) == {("dssr", 0), ("dssr", 1), ("K=1", 0), ("K=1", 1), ("untrained", None)}
     assert rounds["dssr", 1]["mean"] == pytest.approx(0.2)
-    best = {row["writer"]: row for row in tables["horizon"].rows}
+    best = {row["writer"]: row for row in tables["horizon"].plain()}
     assert set(best) == {"dssr", "K=1"}
     assert best["dssr"]["round"] == 1
     assert best["dssr"]["mean"] == pytest.approx(0.2)
-    assert [row.get("seed") for row in tables["seeds"].rows] == [0, 1, "mean ± sd", None]
-    assert tables["seeds"].rows[2]["at_0"] == "32.5 ± 3.5"
-    gains = {(row["quantity"], row["writer"], row["round"]): row for row in tables["rounds-gain"].rows}
+    assert [row["seed"] for row in tables["seeds"].plain()] == [0, 1, "mean ± sd", None]
+    assert tables["seeds"].plain()[2]["at_0"] == "32.5 ± 3.5"
+    gains = {(row["quantity"], row["writer"], row["round"]): row for row in tables["rounds-gain"].plain()}
     assert gains["success, points", "dssr", 1]["at_0"] == pytest.approx(25.0)
     assert gains["success, points", "dssr", 1]["at_0_high"] == pytest.approx(40.0)
     assert gains["κ, nats", "K=1", 0]["at_20_low"] == -0.8
-    assert tables["pairs"].rows[0]["commands"] == 0.25
-    assert tables["coverage"].rows[0]["since"] == "1-2"
-    assert tables["score-return"].rows[0]["rho_high"] == 0.42
+    assert tables["pair-gaps"].plain()[0]["commands"] == 0.25
+    assert tables["coverage"].plain()[0]["since"] == "1-2"
+    assert tables["score-return"].plain()[0]["rho_high"] == 0.42
     assert "paper-credit" in tables
+
+
+def test_no_two_tables_share_a_name(trained: Path, whole_run: Path, tmp_path: Path) -> None:
+    """Catches a table of training that overwrites the file of one of the grid, as both kinds of pairs once did."""
+    made = make_report([whole_run, trained], tmp_path / "out", ["csv"], against_paper=True)
+    names = [table.name for table in made.tables]
+    assert {"pairs", "pair-gaps"} <= set(names)
+    assert len(names) == len(set(names)) == len(made.files)
+    assert not MAKERS.keys() & MAKES.keys()
+
+
+def test_stored_changes_are_intervals(trained: Path) -> None:
+    """Catches a bound of a stored round read into the wrong place; the untrained writer has no change, not a zero."""
+    rounds = list(Run.open(trained).read("rounds", RoundResult))
+    first, untrained = rounds[0], rounds[-1]
+    assert first.gain_interval == Interval(0.2 - 0.05, -0.1, 0.4)
+    assert first.kappa_interval == Interval(-0.5, -0.8, -0.2)
+    assert untrained.gain_interval is untrained.kappa_interval is None
 
 
 def test_shared_candidates_are_told_once(trained: Path, tmp_path: Path) -> None:
@@ -68,7 +90,7 @@ def test_shared_candidates_are_told_once(trained: Path, tmp_path: Path) -> None:
         run.append("credit", "a", credit)
         run.append("credit", "b", msgspec.structs.replace(credit, candidates="A4, round 0"))
     tables = {table.name: table for table in make_report([trained, other], tmp_path / "out", ["csv"]).tables}
-    assert [row["candidates"] for row in tables["credit"].rows] == ["main, round 0", "A4, round 0"]
+    assert [row["candidates"] for row in tables["credit"].plain()] == ["main, round 0", "A4, round 0"]
 
 
 def test_rounds_at_different_fillers_are_not_ranked(trained: Path, tmp_path: Path) -> None:

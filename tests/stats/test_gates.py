@@ -53,19 +53,27 @@ def test_g2a_thresholds() -> None:
     base = np.zeros(100)
     seven, ten = (np.arange(100) < 7).astype(float), (np.arange(100) < 10).astype(float)
     four = (np.arange(100) < 4).astype(float)
-    assert _passed(gates.success_gain(ten, base, base, base, four[::-1], GATES, SAMPLER)) == [True, True, False]
-    assert _passed(gates.success_gain(seven, base, base, base, base, GATES, SAMPLER)) == [False, False, True]
+    assert _passed(gates.success_gain(np.stack([ten, base, base]), np.stack([base, four[::-1]]), GATES, SAMPLER)) == [
+        True,
+        True,
+        False,
+    ]
+    assert _passed(gates.success_gain(np.stack([seven, base, base]), np.stack([base, base]), GATES, SAMPLER)) == [
+        False,
+        False,
+        True,
+    ]
 
 
 def test_g2b_is_a_relative_cut_and_a_flatter_slope() -> None:
     """Half the regret at every lag is a 50 % cut and half the slope; equal regret is neither."""
-    lags = np.array([0.0, 20.0, 40.0])
-    base = 1 + np.outer(lags / 40, np.ones(40)) + NOISE
-    half = base / 2
-    checks = gates.regret_falls(half[1:].mean(0), base[1:].mean(0), half, base, lags, GATES, SAMPLER)
+    fillers = np.array([0.0, 20.0, 40.0])
+    base = 1 + np.outer(fillers / 40, np.ones(40)) + NOISE
+    both, alike = np.stack([base / 2, base]), np.stack([base, base])
+    checks = gates.regret_falls(both[:, 1:].mean(1), both, fillers, GATES, SAMPLER)
     assert checks[0].estimate == pytest.approx(-0.5)
     assert _passed(checks) == [True, True]
-    assert _passed(gates.regret_falls(base[1], base[1], base, base, lags, GATES, SAMPLER)) == [False, False]
+    assert _passed(gates.regret_falls(alike[:, 1], alike, fillers, GATES, SAMPLER)) == [False, False]
 
 
 def test_g2c_and_plain() -> None:
@@ -82,7 +90,7 @@ def test_kept_gain() -> None:
     assert _passed(gates.gain_kept("kept", 0.6 * gain, gain, 0.7, SAMPLER)) == [False]
     assert _passed(gates.gain_kept("kept", gain, -gain, 0.5, SAMPLER)) == [False]
     unsure = gates.gain_kept("kept", NOISE, np.where(np.arange(40) == 0, 1.0, 0.0), 0.5, SAMPLER)[0]
-    assert (unsure.low, unsure.high) == (None, None)
+    assert unsure.interval is None
 
 
 def test_verdict_needs_every_check() -> None:

@@ -27,7 +27,7 @@ from dssr.config import (
     resolved,
 )
 from dssr.errors import ConfigError, ModelError, RecordError, StatsError, UsageError
-from dssr.measure.candidates import CandidateScorer
+from dssr.measure.candidates import Candidate, CandidateScorer, WritePoint
 from dssr.measure.continuation import (
     Checked,
     Returns,
@@ -45,7 +45,7 @@ from dssr.report.write import make_report
 from dssr.session import Session
 from dssr.stats.bootstrap import Resampler
 from dssr.train.variants import variant_of
-from dssr.types import Candidate, Cell, Episode, Job, WritePoint
+from dssr.types import Cell, Episode, Job
 from dssr.worlds.cooking.archive import Archive
 
 POINTS, CANDIDATES, RETENTION = 16, 6, 0.7
@@ -361,7 +361,7 @@ def test_command(archive: Archive, tmp_path: Path) -> None:
     assert "of 24 points end alike" in text
     assert "ρ with return" in text
     (table,) = make_report([found["run"]], tmp_path / "report", ["markdown"]).tables
-    assert (table.name, [row["score"] for row in table.rows]) == (
+    assert (table.name, [row["score"] for row in table.plain()]) == (
         "score-return",
         [r["score"] for r in found["returns"]],
     )

@@ -2,8 +2,8 @@
 
 import pytest
 
+from dssr.measure.candidates import Candidate, WritePoint
 from dssr.train.results import coverage_rows, credit_rows, pair_row
-from dssr.types import Candidate, WritePoint
 
 
 def point(number: int, since: int, filler: int = 0) -> WritePoint:

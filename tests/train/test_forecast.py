@@ -7,13 +7,14 @@ import pytest
 from tests.sessions import open_agent
 
 from dssr.config import AgentConfig, Config, GamesConfig, ModelConfig, ProtocolConfig, WriterConfig
+from dssr.measure.candidates import Candidate
 from dssr.measure.plan import Walk
 from dssr.models.load import load_model
 from dssr.record.run import Run
 from dssr.train.forecast import EpisodeSize, ahead, forecast
 from dssr.train.line import Line
 from dssr.train.variants import variant_of
-from dssr.types import Candidate, Step
+from dssr.types import Step
 from dssr.worlds.cooking.archive import Archive
 
 

@@ -19,12 +19,13 @@ from dssr.config import (
     WriterConfig,
 )
 from dssr.errors import UsageError
+from dssr.measure.candidates import Candidate, WritePoint
 from dssr.record.run import Run
 from dssr.session import silent
 from dssr.train import lora
 from dssr.train.line import Line
 from dssr.train.round import adapter_folder
-from dssr.types import Candidate, Progress, WritePoint
+from dssr.types import Progress
 from dssr.worlds.cooking.archive import Archive
 
 pytestmark = pytest.mark.slow

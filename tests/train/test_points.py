@@ -4,10 +4,9 @@ from collections import Counter
 
 import pytest
 
-from dssr.measure.candidates import sample_points
+from dssr.measure.candidates import Candidate, WritePoint, sample_points
 from dssr.measure.score import mean_scores, needed, spread
 from dssr.train.round import best, gap_report, pairs_of
-from dssr.types import Candidate, WritePoint
 
 
 def point(number: int, phase: str, filler: int, budget: int) -> WritePoint:

@@ -3,8 +3,7 @@
 import pytest
 
 from dssr.errors import StatsError
-from dssr.train.results import best_rounds, selected, standings
-from dssr.types import RoundResult
+from dssr.train.results import RoundResult, best_rounds, selected, standings
 
 
 def result(writer: str, number: int, seed: int, filler: int, success: float) -> RoundResult:

@@ -32,7 +32,7 @@ from dssr.agent.reader import Reader, explore, most_likely, nll_of
 from dssr.errors import ConfigError, GameError, ModelError, UsageError
 from dssr.models.base import Model
 from dssr.seeds import digest_of, rng_of
-from dssr.types import Decision, Episode, Job, Moment, Outcome, Step, StoredPrompt, View, Write
+from dssr.types import Decision, Episode, Job, Moment, Outcome, Played, Step, View, Write
 from dssr.worlds.base import Worlds
 from dssr.worlds.cooking.protocol import PhaseStep, phase_a
 from dssr.worlds.cooking.world import Node, World, options_at
@@ -52,15 +52,6 @@ class Agent:
     max_actions: int
     quotas: Mapping[str, Mapping[Role, int]] = field(default_factory=dict)
     """Prompts to keep verbatim, by job digest: `capture.share`."""
-
-
-@dataclass(frozen=True)
-class Played:
-    """An episode, its steps, and the prompts kept for the leak check."""
-
-    episode: Episode
-    steps: tuple[Step, ...]
-    prompts: tuple[StoredPrompt, ...]
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,12 @@ from typing import Literal
 
 import msgspec
 
-from dssr.agent.episode import Played
 from dssr.agent.memory import is_reference
 from dssr.agent.prompts import CONTEXT_BEGIN
 from dssr.agent.store import stored
 from dssr.errors import LeakError
 from dssr.record.run import Run
-from dssr.types import Moment, Record, Step, StoredPrompt
+from dssr.types import Moment, Played, Record, Step, StoredPrompt
 from dssr.worlds.base import Worlds
 from dssr.worlds.cooking.facts import ingredients
 from dssr.worlds.cooking.oracle import FORM_WORDS, OPENING, oracle_lines

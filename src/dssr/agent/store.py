@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from dssr.agent.episode import Played
 from dssr.errors import UsageError
 from dssr.record.run import Run
-from dssr.types import Episode, Step, StoredPrompt
+from dssr.types import Episode, Played, Step, StoredPrompt
 
 
 def save(run: Run, played: Played) -> None:

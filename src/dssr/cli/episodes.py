@@ -10,8 +10,7 @@ from dssr.cli.show import emit, say
 from dssr.errors import LeakError, RecordError, UsageError
 
 if TYPE_CHECKING:
-    from dssr.agent.episode import Played
-    from dssr.types import Step
+    from dssr.types import Played, Step
 
 
 def register(app: typer.Typer) -> None:

@@ -64,7 +64,7 @@ def report(
 def _print_json(made: "Report") -> None:
     shown = {
         "answers": [{"memory": one.name, "badge": one.badge, "text": one.text} for one in made.answers],
-        "tables": {table.name: table.rows for table in made.tables},
+        "tables": {table.name: table.plain() for table in made.tables},
         "absent": made.absent,
         "files": made.files,
     }

@@ -8,12 +8,12 @@ import asyncio
 from collections.abc import Sequence
 
 from dssr.agent.budget import enforce
-from dssr.agent.episode import Agent, Played
+from dssr.agent.episode import Agent
 from dssr.agent.history import render_history
 from dssr.agent.memory import Kit, Prompted
 from dssr.config import MeasureConfig
 from dssr.seeds import seed_of
-from dssr.types import Audit, Job, Options, Step, View
+from dssr.types import Audit, Job, Options, Played, Step, View
 from dssr.worlds.cooking.coverage import coverage, directives_shown
 
 ORACLE_STYLE = "summary"

@@ -10,14 +10,46 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 import msgspec
 
 from dssr.agent.budget import enforce
-from dssr.agent.episode import Agent, Played, continue_episode
+from dssr.agent.episode import Agent, continue_episode
 from dssr.agent.memory import Kit, Prompted, load_memory
 from dssr.config import WriterConfig
 from dssr.errors import ConfigError, ModelError
 from dssr.measure.score import Forward, decision_steps, mean_scores, needed, once
 from dssr.seeds import rng_of
-from dssr.types import Candidate, Episode, Record, Step, View, WritePoint
+from dssr.types import Episode, Phase, Played, Record, Step, View
 from dssr.worlds.cooking.coverage import coverage, directives_shown, holds_command
+
+
+class WritePoint(Record, frozen=True):
+    """One write of a collected episode, to be done again with other candidates."""
+
+    episode: str
+    step: int
+    filler: int
+    budget: int
+    phase: Phase
+    since_reveal: int
+    """Steps since the recipe was seen; negative before it."""
+    targets: tuple[int, ...]
+    """Every decision step within the horizon, in order."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.episode}:{self.step:04d}"
+
+
+class Candidate(Record, frozen=True):
+    """One possible state at a write point, and what it was worth."""
+
+    point: str
+    index: int
+    state: str
+    coverage: float | None
+    """Share of the recipe's directives it holds; None for a recipe without any."""
+    hint: bool
+    """Contains a command that is admissible at the point, word for word."""
+    scores: dict[str, float]
+    """By name: `S1`, `S4`, `S12` (recursive), `W1` … (window), `return`."""
 
 
 def points_of(episode: Episode, steps: Sequence[Step], horizon: int) -> list[WritePoint]:

@@ -22,22 +22,42 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from dssr.agent.episode import Agent, Played, continue_episode, episode_key, first_difference, play_job
+from dssr.agent.episode import Agent, continue_episode, episode_key, first_difference, play_job
 from dssr.agent.memory import TRAINED, split_name
 from dssr.agent.order import in_order
 from dssr.agent.prompts import RETENTION
 from dssr.agent.store import save, stored
 from dssr.config import Config
 from dssr.errors import ConfigError, GameError, ModelError, RecordError, StatsError, UsageError
-from dssr.measure.candidates import CandidateScorer, Sampling, Trouble, points_of, sample_points
-from dssr.measure.grid import Grid, arguments_of, grid_of, jobs_of
+from dssr.measure.candidates import Candidate, CandidateScorer, Sampling, Trouble, WritePoint, points_of, sample_points
+from dssr.measure.grid import arguments_of, grid_of, jobs_of
 from dssr.measure.study import Study
 from dssr.record.run import Run
 from dssr.session import Session, Stage, configured, place_of, silent, verb
-from dssr.stats.bootstrap import Array, Resampler
+from dssr.stats.bootstrap import Array, Interval, Resampler
 from dssr.stats.ranks import within_point
-from dssr.types import Candidate, Episode, Job, Progress, Record, ReturnRow, Split, WritePoint
+from dssr.types import Episode, Grid, Job, Played, Progress, Record, Split
 from dssr.worlds.cooking.archive import Archive
+
+
+class ReturnRow(Record, frozen=True):
+    """Rank agreement of one score with the realised return; log `returns` of a continuation run."""
+
+    score: str
+    rho: float
+    rho_low: float
+    rho_high: float
+    points: int
+    without_variance: int
+    """Points where all candidates ended with the same return."""
+    unranked: int = 0
+    """Points where returns differ but all candidates have the same score: no correlation there either."""
+
+    @property
+    def rho_interval(self) -> Interval:
+        """Rank correlation of score and return within points, with its bounds."""
+        return Interval(self.rho, self.rho_low, self.rho_high)
+
 
 RETURN = "return"
 log = logging.getLogger("dssr")
@@ -129,7 +149,7 @@ def continuation_grid(config: Config, archive: Archive, split: str = "valid", ga
     style = split_name(study.memory)[0]
     if style not in (*RETENTION, TRAINED):
         raise ConfigError(
-            f"continuation.memory is {study.memory!r}, which has no candidates to sample; "
+            f"The setting continuation.memory is {study.memory!r}, which has no candidates to sample; "
             f"use one of {', '.join(RETENTION)} or dssr@ADAPTER."
         )
     named: Split = "train" if split == "train" else "valid"
@@ -141,7 +161,7 @@ def check_size(config: Config, points: int) -> None:
     if points < 1:
         raise UsageError(f"A study of {points} points measures nothing; give --points or set continuation.points.")
     if (count := config.continuation.candidates) < LEAST:
-        raise ConfigError(f"continuation.candidates is {count}, but {LEAST} are the least that can be ranked.")
+        raise ConfigError(f"The setting continuation.candidates is {count}; {LEAST} are the least that can be ranked.")
 
 
 def continuation_jobs(grid: Grid, config: Config) -> tuple[Job, ...]:

@@ -8,20 +8,20 @@ from typing import Any
 
 import msgspec
 
-from dssr.agent.episode import Agent, Played, episode_key, play_job
+from dssr.agent.episode import Agent, episode_key, play_job
 from dssr.agent.store import save
 from dssr.config import Config, MeasureConfig
 from dssr.errors import GameError, ModelError
 from dssr.measure.answers import answer_rows
 from dssr.measure.audit import audit_episode, has_audits
-from dssr.measure.grid import Grid, arguments_of, grid_of, jobs_of
+from dssr.measure.grid import arguments_of, grid_of, jobs_of
 from dssr.measure.lag import lags_of
 from dssr.measure.plan import Rates, plan_grid, totals
-from dssr.measure.rows import cell_rows, lag_mean_rows, relation, slope_rows
+from dssr.measure.rows import cell_rows, filler_rows, flat, relation, slope_rows
 from dssr.measure.study import Problem, Study
 from dssr.record.run import Run
 from dssr.session import Session, Stage, configured, place_of, silent, verb
-from dssr.types import Audit, Job, Lag, Progress, Split
+from dssr.types import Audit, Grid, Job, Lag, Played, Progress, Split
 
 log = logging.getLogger("dssr")
 
@@ -141,11 +141,11 @@ def summary_of(run: Run) -> dict[str, Any]:
     study = Study.gather([run])
     audited = any(study.audits.values())
     return {
-        "answers": answer_rows(study) if audited else [],
-        "cells": cell_rows(study),
-        "lag_means": lag_mean_rows(study),
-        "slopes": slope_rows(study) if audited else [],
-        "relation": relation(study) if audited else None,
+        "answers": [flat(row) for row in answer_rows(study)] if audited else [],
+        "cells": [flat(row) for row in cell_rows(study)],
+        "lag_means": [flat(row) for row in filler_rows(study)],
+        "slopes": [flat(row) for row in slope_rows(study)] if audited else [],
+        "relation": flat(found) if audited and (found := relation(study)) else None,
         "episodes": sum(len(games) for games in study.episodes.values()),
         "errors": sum(e.outcome == "error" for games in study.episodes.values() for e in games.values()),
         "problems": len(study.problems),

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from dssr.agent.episode import Played, continue_episode, first_difference, play_job
+from dssr.agent.episode import continue_episode, first_difference, play_job
 from dssr.agent.memory import FULL
 from dssr.agent.store import find
 from dssr.config import Config
 from dssr.record.run import Run
 from dssr.session import Session, configured, verb
-from dssr.types import Cell, Job, Record
+from dssr.types import Cell, Job, Played, Record
 
 
 class Forked(Record, frozen=True):

@@ -1,8 +1,7 @@
-"""The pre-registered gates, as pure functions from per-game arrays to verdicts.
+"""The pre-registered gates: what each claims, how it is checked, and which columns of a study it looks at.
 
 A statement is fixed before the data exist; a verdict puts the measured numbers beside it. Success is a fraction.
-
-The gates on stored runs: which columns of a study each gate looks at.
+First the checks, pure functions from per-game arrays; then, gate by gate, where a study holds those arrays.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,10 +13,11 @@ from dssr.agent.prompts import RETENTION
 from dssr.config import GatesConfig
 from dssr.errors import StatsError, UsageError
 from dssr.measure.continuation import Returns
-from dssr.measure.rows import game_values, groups, split_by_lag
+from dssr.measure.distance import split_by_lag
+from dssr.measure.rows import BASE, CellGroup, Quantity, game_values, groups, long_fillers
 from dssr.measure.study import Study, name_of
 from dssr.stats.bootstrap import Array, Interval, Resampler, align
-from dssr.stats.contrasts import difference, over_lags, ratio, relative_change, slope_difference
+from dssr.stats.contrasts import difference, over_fillers, ratio, relative_change, slope_difference
 from dssr.stats.ranks import spearman_over_cells, within_point, within_point_difference
 from dssr.types import Cell, Record
 
@@ -35,18 +35,28 @@ class Check(Record, frozen=True):
     passed: bool | None
     """None for a comparison that is only reported."""
 
+    @property
+    def interval(self) -> Interval | None:
+        """The estimate with its bounds; None when these are unbounded."""
+        if self.low is None or self.high is None:
+            return None
+        return Interval(self.estimate, self.low, self.high)
+
 
 class Verdict(Record, frozen=True):
+    """What the data say about one gate."""
+
     gate: str
     statement: str
+    """The gate's words, with its amendments, as they stood when it was judged."""
     checks: tuple[Check, ...]
     passed: bool | None
     """True when every check passed."""
 
 
-def statements(gates: GatesConfig, lags: Sequence[int]) -> dict[str, str]:
-    """What each gate claims, in words, to be written down before any data exist."""
-    lag = "/".join(map(str, lags))
+def statements(gates: GatesConfig, fillers: Sequence[int]) -> dict[str, str]:
+    """What each gate claims, in words, to be written down before any data exist. `fillers` are the long ones."""
+    long = "/".join(map(str, fillers))
     gain, loss, cut = (f"{100 * share:g}" for share in (gates.gain, gates.loss_allowed, gates.regret_cut))
     kept, clean = (f"{100 * share:g}" for share in (gates.transfer_kept, gates.no_hint_kept))
     return {
@@ -56,17 +66,20 @@ def statements(gates: GatesConfig, lags: Sequence[int]) -> dict[str, str]:
         "the interval excludes 0.",
         "G1c": "The training score is informative: the mean within-point rank correlation of the longest-horizon "
         f"score with the return is at least {gates.signal:g} and above that of the one-target score.",
-        "G2a": f"At budget {gates.budget} and filler {lag}, DSSR exceeds the best prompted memory and the outcome "
+        "G2a": f"At budget {gates.budget} and filler {long}, DSSR exceeds the best prompted memory and the outcome "
         f"variant by at least {gain} points of success, intervals above 0; at filler {gates.near} it is at most "
         f"{loss} points below the best prompted memory.",
-        "G2b": f"At filler {lag}, DSSR lowers kappa by at least {cut} %, interval below 0, and lowers the slope of "
+        "G2b": f"At filler {long}, DSSR lowers kappa by at least {cut} %, interval below 0, and lowers the slope of "
         "kappa against filler.",
-        "G2c": f"The horizon matters: at filler {lag}, training on the longest horizon beats training on one target; "
+        "G2c": f"The horizon matters: at filler {long}, training on the longest horizon beats training on one target; "
         "the interval excludes 0.",
-        "G2d": f"The gain at filler {lag} transfers: under the second reader at least {kept} % of it is kept.",
-        "G2e": f"The gain at filler {lag} is not smuggled commands: without them at least {clean} % is kept.",
-        "plain": f"Reported without a threshold: DSSR against guide and against the full history at filler {lag}.",
+        "G2d": f"The gain at filler {long} transfers: under the second reader at least {kept} % of it is kept.",
+        "G2e": f"The gain at filler {long} is not smuggled commands: without them at least {clean} % is kept.",
+        "plain": f"Reported without a threshold: DSSR against guide and against the full history at filler {long}.",
     }
+
+
+# ---------------------------------------------------------------- checks
 
 
 def regret_grows_with_lag(far: Array, near: Array, long: Array, short: Array, sampler: Resampler) -> tuple[Check, ...]:
@@ -95,41 +108,30 @@ def score_is_informative(
     )
 
 
-def success_gain(
-    dssr: Array,
-    prompted: Array,
-    outcome: Array,
-    dssr_near: Array,
-    prompted_near: Array,
-    gates: GatesConfig,
-    sampler: Resampler,
-) -> tuple[Check, ...]:
-    """G2a: per-game success over the lag fillers, and at the filler without lag."""
-    near = difference(dssr_near, prompted_near, sampler)
+def success_gain(far: Array, near: Array, gates: GatesConfig, sampler: Resampler) -> tuple[Check, ...]:
+    """G2a: per-game success of DSSR, the best prompted memory and the outcome variant over the long fillers,
+    `[3, games]`, and of the first two at the near filler, `[2, games]`."""
+    dssr, prompted, outcome = far
+    close = difference(near[0], near[1], sampler)
     return (
         _gain("success(dssr) - success(best prompted)", difference(dssr, prompted, sampler), gates.gain),
         _gain("success(dssr) - success(outcome)", difference(dssr, outcome, sampler), gates.gain),
         _check(
             "success(dssr) - success(best prompted), no lag",
-            near,
+            close,
             -gates.loss_allowed,
-            near.estimate >= -gates.loss_allowed,
+            close.estimate >= -gates.loss_allowed,
         ),
     )
 
 
 def regret_falls(
-    dssr: Array,
-    untrained: Array,
-    dssr_by_lag: Array,
-    untrained_by_lag: Array,
-    lags: Array,
-    gates: GatesConfig,
-    sampler: Resampler,
+    far: Array, by_filler: Array, fillers: Array, gates: GatesConfig, sampler: Resampler
 ) -> tuple[Check, ...]:
-    """G2b: per-game kappa over the lag fillers, and `[lags, games]` at every filler for the slopes."""
-    cut = relative_change(dssr, untrained, sampler)
-    flatter = slope_difference(dssr_by_lag, untrained_by_lag, lags, sampler)
+    """G2b: per-game kappa of DSSR and of the untrained writer over the long fillers, `[2, games]`, and at every filler,
+    `[2, fillers, games]`, for the slopes."""
+    cut = relative_change(far[0], far[1], sampler)
+    flatter = slope_difference(by_filler[0], by_filler[1], fillers, sampler)
     return (
         _check("relative change of kappa", cut, -gates.regret_cut, cut.estimate <= -gates.regret_cut and cut.high < 0),
         _check("slope(dssr) - slope(untrained)", flatter, 0.0, flatter.estimate < 0),
@@ -137,12 +139,12 @@ def regret_falls(
 
 
 def horizon_matters(long: Array, one: Array, sampler: Resampler) -> tuple[Check, ...]:
-    """G2c: per-game success over the lag fillers of the two training horizons."""
+    """G2c: per-game success over the long fillers of the two training horizons."""
     return (_above("success(K long) - success(K = 1)", difference(long, one, sampler), 0.0),)
 
 
 def gain_kept(what: str, kept: Array, gain: Array, least: float, sampler: Resampler) -> tuple[Check, ...]:
-    """G2d, G2e: per-game success gains over the lag fillers, under the changed condition and the original one.
+    """G2d, G2e: per-game success gains over the long fillers, under the changed condition and the original one.
 
     A gain that is not positive cannot be kept: the check then fails on the difference itself.
     """
@@ -158,7 +160,7 @@ def gain_kept(what: str, kept: Array, gain: Array, least: float, sampler: Resamp
 
 
 def plain_checks(dssr: Array, guide: Array, full: Array, sampler: Resampler) -> tuple[Check, ...]:
-    """Per-game success over the lag fillers; reported, not judged."""
+    """Per-game success over the long fillers; reported, not judged."""
     return (
         _check("success(dssr) - success(guide)", difference(dssr, guide, sampler), None, None),
         _check("success(dssr) - success(full)", difference(dssr, full, sampler), None, None),
@@ -183,7 +185,7 @@ def _check(what: str, found: Interval, threshold: float | None, passed: bool | N
     return Check(what, found.estimate, found.low, found.high, threshold, passed)
 
 
-UNTRAINED = "summary"
+# ---------------------------------------------------------------- on stored runs
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,7 @@ class Case:
     """The runs to judge, and the names under which the trained memories stand in them."""
 
     study: Study
-    memory: str = UNTRAINED
+    memory: str = BASE
     """The memory that the gates on lag look at."""
     dssr: str | None = None
     outcome: str | None = None
@@ -212,7 +214,7 @@ def checks_of(gate: str, case: Case) -> tuple[Check, ...]:
     """The checks of one gate on these runs."""
     if gate not in _GATES:
         known = ", ".join(_GATES)
-        raise UsageError(f"{gate!r} is not judged on runs; there are {known}.")
+        raise UsageError(f"The gate {gate!r} is not judged on runs; there are {known}.")
     return _GATES[gate](case)
 
 
@@ -228,11 +230,14 @@ def _g1a(case: Case) -> tuple[Check, ...]:
     return regret_grows_with_lag(far, near, long, short, study.sampler)
 
 
+_RELATED: tuple[Quantity, Quantity] = ("delta", "success")
+
+
 def _g1b(case: Case) -> tuple[Check, ...]:
     study = case.study
     study.need_audits()
     audited = [cell for cell in study.cells if study.audits[cell]]
-    both = [(f"{q} of {name_of(c)}", game_values(study, c, q)) for q in ("delta", "success") for c in audited]
+    both = [(f"{q} of {name_of(c)}", game_values(study, c, q)) for q in _RELATED for c in audited]
     values = _pair(both)
     return gap_predicts_failure(values[: len(audited)], values[len(audited) :], study.sampler)
 
@@ -249,28 +254,27 @@ def _g1c(case: Case) -> tuple[Check, ...]:
 
 
 def _g2a(case: Case) -> tuple[Check, ...]:
-    study, near = case.study, case.study.config.gates.near
+    study, filler = case.study, case.study.config.gates.near
     dssr, best, outcome = case.named("dssr"), best_prompted(study), case.named("outcome")
-    trained, prompted, rival = _lagged(study, (dssr, best, outcome), "success")
-    close, by = _pair([(n, game_values(study, _at(_cells(study, n), near), "success")) for n in (dssr, best)])
-    return success_gain(trained, prompted, rival, close, by, study.config.gates, study.sampler)
+    far = _far(study, (dssr, best, outcome), "success")
+    near = _pair([(n, game_values(study, _at(_cells(study, n), filler), "success")) for n in (dssr, best)])
+    return success_gain(far, near, study.config.gates, study.sampler)
 
 
 def _g2b(case: Case) -> tuple[Check, ...]:
     study, dssr = case.study, case.named("dssr")
     study.need_audits()
-    trained, untrained = _lagged(study, (dssr, UNTRAINED), "kappa")
-    fillers = sorted(_cells(study, dssr).keys() & _cells(study, UNTRAINED).keys())
-    pairs = [(name, filler) for name in (dssr, UNTRAINED) for filler in fillers]
+    far = _far(study, (dssr, BASE), "kappa")
+    fillers = sorted(_cells(study, dssr).keys() & _cells(study, BASE).keys())
+    pairs = [(name, filler) for name in (dssr, BASE) for filler in fillers]
     values = _pair([(f"{n}, filler {f}", game_values(study, _cells(study, n)[f], "kappa")) for n, f in pairs])
-    half, lags = len(fillers), np.array(fillers, dtype=float)
-    one, other = values[:half], values[half:]
-    return regret_falls(trained, untrained, one, other, lags, study.config.gates, study.sampler)
+    by_filler = values.reshape(2, len(fillers), -1)
+    return regret_falls(far, by_filler, np.array(fillers, dtype=float), study.config.gates, study.sampler)
 
 
 def _g2c(case: Case) -> tuple[Check, ...]:
     names = (case.named("dssr"), case.named("one_target"))
-    long, one = _lagged(case.study, names, "success")
+    long, one = _far(case.study, names, "success")
     return horizon_matters(long, one, case.study.sampler)
 
 
@@ -279,7 +283,7 @@ def _g2d(case: Case) -> tuple[Check, ...]:
         raise UsageError("This gate compares two readers; give the second one's run with --second.")
     dssr, best = case.named("dssr"), best_prompted(case.study)
     columns = [
-        (f"{name} under the {which} reader", lagged(study, name, "success"))
+        (f"{name} under the {which} reader", over_long(study, name, "success"))
         for which, study in (("first", case.study), ("second", case.second))
         for name in (dssr, best)
     ]
@@ -291,50 +295,52 @@ def _g2d(case: Case) -> tuple[Check, ...]:
 def _g2e(case: Case) -> tuple[Check, ...]:
     study, best = case.study, best_prompted(case.study)
     names = (case.named("dssr"), case.named("no_hint"), best)
-    dssr, clean, base = _lagged(study, names, "success")
+    dssr, clean, base = _far(study, names, "success")
     least = study.config.gates.no_hint_kept
     return gain_kept("share kept without command hints", clean - base, dssr - base, least, study.sampler)
 
 
 def _plain(case: Case) -> tuple[Check, ...]:
     names = (case.named("dssr"), "guide", "full")
-    dssr, guide, full = _lagged(case.study, names, "success")
+    dssr, guide, full = _far(case.study, names, "success")
     return plain_checks(dssr, guide, full, case.study.sampler)
 
 
 def best_prompted(study: Study) -> str:
-    """The prompted memory with the highest success over the lag fillers; the first among equals."""
+    """The prompted memory with the highest success over the long fillers; the first among equals."""
     there = [name for name in RETENTION if any(cell.memory == name for cell in study.cells)]
     if not there:
-        raise StatsError(f"no prompted memory ({', '.join(RETENTION)}) is in these runs to compare with.")
-    return max(there, key=lambda name: float(np.mean(list(lagged(study, name, "success").values()))))
+        raise StatsError(f"No prompted memory ({', '.join(RETENTION)}) is in these runs to compare with.")
+    return max(there, key=lambda name: float(np.mean(list(over_long(study, name, "success").values()))))
 
 
-def lagged(study: Study, memory: str, quantity: str) -> dict[str, float]:
-    """Per game the mean over the lag fillers, at the gates' budget."""
+def over_long(study: Study, memory: str, quantity: Quantity) -> dict[str, float]:
+    """Per game the mean over the long fillers, at the gates' budget."""
     cells = _cells(study, memory)
-    return over_lags({lag: game_values(study, _at(cells, lag), quantity) for lag in study.config.stats.lag_fillers})
+    return over_fillers({f: game_values(study, _at(cells, f), quantity) for f in long_fillers(study)})
 
 
 def _cells(study: Study, memory: str) -> dict[int, Cell]:
     """By filler, at the gates' budget (`full` has none), under the main protocol of the runs."""
     budget = None if memory == "full" else study.config.gates.budget
-    found = groups(study).get((memory, budget, study.config.protocol.kind))
+    found = groups(study).get(CellGroup(memory, budget, study.config.protocol.kind))
     if found is None:
         size = "" if budget is None else f" at {budget} tokens"
-        raise StatsError(f"{memory}{size} is not in these runs; `dssr diagnose` measures it.")
+        raise StatsError(f"The memory {memory}{size} is not in these runs; `dssr diagnose` measures it.")
     return found
 
 
 def _at(cells: dict[int, Cell], filler: int) -> Cell:
     if filler not in cells:
         memory = next(iter(cells.values())).memory
-        raise StatsError(f"{memory} was not measured at filler {filler}; `dssr diagnose --filler {filler}` does it.")
+        raise StatsError(
+            f"The memory {memory} lacks filler {filler}; measure it with `dssr diagnose --filler {filler}`."
+        )
     return cells[filler]
 
 
-def _lagged(study: Study, memories: Sequence[str], quantity: str) -> Array:
-    return _pair([(name, lagged(study, name, quantity)) for name in memories])
+def _far(study: Study, memories: Sequence[str], quantity: Quantity) -> Array:
+    return _pair([(name, over_long(study, name, quantity)) for name in memories])
 
 
 def _pair(columns: Sequence[tuple[str, Mapping[str, float]]]) -> Array:

@@ -8,22 +8,10 @@ import msgspec
 from dssr.agent.memory import FULL
 from dssr.config import Config
 from dssr.errors import UsageError
-from dssr.types import Cell, Job, Record, Split
+from dssr.types import Cell, Grid, Job, Split
 from dssr.worlds.cooking.archive import Archive
 
 T = TypeVar("T")
-
-
-class Grid(Record, frozen=True):
-    """What one diagnosis was asked for beyond its configuration."""
-
-    memories: tuple[str, ...]
-    budgets: tuple[int, ...]
-    fillers: tuple[int, ...]
-    split: Split
-    games: tuple[str, ...]
-    lag: bool
-    """Measure the relevance lag at audited points too."""
 
 
 def grid_of(

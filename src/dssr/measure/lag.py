@@ -6,11 +6,11 @@ Chunks of the history are left out one at a time; the one whose absence hurts mo
 import asyncio
 from collections.abc import Sequence
 
-from dssr.agent.episode import Agent, Played
+from dssr.agent.episode import Agent
 from dssr.agent.history import render_history
 from dssr.config import MeasureConfig
 from dssr.measure.audit import audited_steps, history_at, options_of
-from dssr.types import Chunk, ChunkKind, Lag, Record, Step
+from dssr.types import Chunk, ChunkKind, Lag, Played, Record, Step
 
 
 class Relevance(Record, frozen=True):

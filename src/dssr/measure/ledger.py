@@ -56,7 +56,7 @@ class Ledger:
         """Add a dated change to a gate; the first wording stays."""
         self._standing(gate)
         if not text.strip():
-            raise RecordError(f"an amendment of {gate} needs words: say what changes and why.")
+            raise RecordError(f"An amendment of {gate} needs words; say what changes and why.")
         self._append([Entry("amendment", gate, date, text)])
 
     def judge(self, verdict: Verdict, runs: Mapping[str, str], date: str) -> None:
@@ -87,7 +87,7 @@ class Ledger:
 
     @contextmanager
     def _open(self) -> Iterator[Log]:
-        with told(f"cannot make {self.path.parent}"):
+        with told(f"Cannot make {self.path.parent}"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
         lock = Lock(self.path.with_suffix(".lock"))
         try:

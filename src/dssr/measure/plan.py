@@ -17,11 +17,11 @@ from dssr.agent.memory import FULL, Kit, Prompted, is_reference
 from dssr.config import Config
 from dssr.errors import ModelError
 from dssr.measure.audit import ORACLE_STYLE
-from dssr.measure.grid import Grid, cells_of, grid_of, jobs_of
+from dssr.measure.grid import cells_of, grid_of, jobs_of
 from dssr.models.base import Choose, Generate, Model
 from dssr.models.cache import CachedModel
 from dssr.session import Session, configured, verb
-from dssr.types import LABELS, Cell, Moment, Record, Split, View
+from dssr.types import LABELS, Cell, Grid, Moment, Record, Split, View
 from dssr.worlds.cooking.protocol import PhaseStep, phase_a
 from dssr.worlds.cooking.world import options_at
 

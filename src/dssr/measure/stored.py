@@ -4,17 +4,17 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dssr.agent.episode import Agent, Played
+from dssr.agent.episode import Agent
 from dssr.agent.leaks import LeakReport, check_prompts
 from dssr.agent.store import stored
 from dssr.errors import UsageError
 from dssr.measure.audit import audit_episode, audited_steps, has_audits
+from dssr.measure.distance import chunk_rows, lag_bin_rows
 from dssr.measure.lag import lags_of
-from dssr.measure.rows import chunk_rows, lag_bin_rows
 from dssr.measure.study import Study
 from dssr.record.run import Run
 from dssr.session import Session, Stage, silent, verb
-from dssr.types import Audit, Job, Lag, Progress
+from dssr.types import Audit, Job, Lag, Played, Progress
 
 log = logging.getLogger("dssr")
 

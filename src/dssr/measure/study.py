@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,6 +16,9 @@ from dssr.record import log
 from dssr.record.run import Run
 from dssr.stats.bootstrap import Resampler, align
 from dssr.types import Audit, Cell, Episode, Lag, Record, Step
+
+if TYPE_CHECKING:
+    import polars
 
 _KEY = re.compile(rb'\{"key":"([^":]+):')
 
@@ -27,7 +31,7 @@ class Problem(Record, frozen=True):
     error: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Study:
     """Everything tables and figures are made from. Build it with `Study.load`."""
 
@@ -81,18 +85,22 @@ class Study:
 
     @property
     def config(self) -> Config:
+        """The settings of the first run."""
         return self.runs[0].config
 
     @property
     def device(self) -> str:
+        """Where all the runs ran."""
         return self.runs[0].info.provenance.device
 
     @property
     def cells(self) -> tuple[Cell, ...]:
+        """The conditions, in the order in which the runs met them; `frame("cells")` has their numbers."""
         return tuple(self.episodes)
 
     @property
     def games(self) -> tuple[str, ...]:
+        """The games that every cell was played on."""
         return tuple(sorted(next(iter(self.episodes.values()))))
 
     @cached_property
@@ -118,6 +126,27 @@ class Study:
                     step = msgspec.json.decode(file.read(length), type=Step)
                     steps.setdefault(step.index, step)
         return [steps[index] for index in sorted(steps)]
+
+    def frame(self, name: str) -> "polars.DataFrame":
+        """A table of the study as a polars data frame: `cells`, `episodes`, `audits`, `steps`, `lags`, `answers`,
+        `contrasts`, `slopes`, `rewrites` …; another name is answered with all there are.
+
+        >>> study.frame("cells").select("memory", "budget", "filler", "kappa", "kappa_low", "kappa_high")
+        """
+        # Frames are made from rows, and rows from a study: imported here, this is no circle.
+        from dssr.measure.frames import frame
+
+        return frame(self, name)
+
+    def __repr__(self) -> str:
+        runs = ", ".join(run.path.name for run in self.runs)
+        return f"Study({runs}: {len(self.cells)} cells, {len(self.games)} games)"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the cells with their intervals, and the answers in words."""
+        from dssr.measure.frames import notebook_html
+
+        return notebook_html(self)
 
     @property
     def audited_keys(self) -> frozenset[str]:

@@ -29,7 +29,7 @@ def sync_folder(folder: Path) -> None:
 def write_whole(path: Path, data: bytes) -> None:
     """Create or replace a file so that a reader sees the old content or the new, never a part."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with told(f"cannot write {path}"):
+    with told(f"Cannot write {path}"):
         try:
             descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
             try:
@@ -57,7 +57,7 @@ class Lock:
     """Held by the one process that writes a directory; the system releases it when the process dies."""
 
     def __init__(self, path: Path) -> None:
-        with told(f"cannot lock {path.parent}"):
+        with told(f"Cannot lock {path.parent}"):
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -59,7 +59,7 @@ class Log:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._keys = self._recover()
-        with told(f"cannot open {path}"):
+        with told(f"Cannot open {path}"):
             self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def _recover(self) -> set[str]:
@@ -78,7 +78,7 @@ class Log:
         return keys
 
     def _set_aside(self, good: int) -> None:
-        with told(f"cannot repair {self.path}"), self.path.open("r+b") as file:
+        with told(f"Cannot repair {self.path}"), self.path.open("r+b") as file:
             file.seek(good)
             torn = os.open(self.path.with_suffix(".torn"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             try:
@@ -98,7 +98,7 @@ class Log:
             return
         end = os.fstat(self._descriptor).st_size
         try:
-            with told(f"cannot append to {self.path}"):
+            with told(f"Cannot append to {self.path}"):
                 write_all(self._descriptor, b"".join(_line(key, record) for key, record in fresh))
         except RecordError:
             os.ftruncate(self._descriptor, end)

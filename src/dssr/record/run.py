@@ -94,7 +94,7 @@ class Run:
     @classmethod
     def _create(cls, path: Path, info: RunInfo) -> "Run":
         draft = path.with_name(f".{path.name}.{os.getpid()}.part")
-        with told(f"cannot make {path}"):
+        with told(f"Cannot make {path}"):
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 draft.mkdir()
@@ -116,7 +116,7 @@ class Run:
                 "resume it with the settings in its run.json or choose another directory."
             )
         run = cls(path, stored.info, Lock(path / "lock"))
-        with told(f"cannot write to {path}"):
+        with told(f"Cannot write to {path}"):
             descriptor = os.open(path / "resumes.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             try:
                 write_all(descriptor, msgspec.json.encode(asked.provenance) + b"\n")

@@ -62,7 +62,7 @@ class Seal:
 
     def _write(self, name: str, marker: Record) -> bool:
         """False when the marker is there already."""
-        with told(f"cannot write the seal in {self.folder}"):
+        with told(f"Cannot write the seal in {self.folder}"):
             self.folder.mkdir(parents=True, exist_ok=True)
             try:
                 descriptor = os.open(self.folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from dssr.measure.study import Study
-from dssr.report.survival import FULL, Curves, is_written, trace
+from dssr.report.survival import FULL, Curves, SurvivalCurve, is_written, trace
 from dssr.types import Audit, Cell, Decision, Episode, Record, Step
 
 LIMIT = 24_000_000
@@ -22,7 +22,7 @@ class Packed(Record, frozen=True):
     episodes: list[list[Any]]
     """game, cell, outcome, score, top score, steps, reveal, begin, truncations, error, place in the game's block"""
     chunks: list[str]
-    curves: list[dict[str, object]]
+    curves: list[SurvivalCurve]
     left_out: int
     """Games that did not fit; they are part of every number, but cannot be looked at."""
 

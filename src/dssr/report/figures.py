@@ -3,20 +3,28 @@
 Figures of training, drawn from its tables.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from dssr.measure.rows import cell_rows, lag_bin_rows, rewrite_rows
+from dssr.measure.distance import LagBinRow, RewriteRow, lag_bin_rows, rewrite_rows
+from dssr.measure.rows import CellRow, cell_rows
 from dssr.measure.study import Study
+from dssr.report.survival import SurvivalCurve
 from dssr.report.tables import Table
+from dssr.report.training_tables import RoundRow
+from dssr.stats.bootstrap import Interval
+from dssr.train.results import CoverageRow
+from dssr.types import Record
 
-Row = dict[str, Any]
+T = TypeVar("T", bound=Record)
+Placed = CellRow | RewriteRow | LagBinRow | SurvivalCurve
+"""Rows that have a memory and a budget, and so a line and a panel."""
 COLORS = ("#4a4f57", "#b0741a", "#2f86c1", "#0b8f73", "#a8427f", "#5c4fb3", "#c4472b", "#6c7a16", "#12717d", "#8c5a3c")
 MARKERS = "osD^vP*X"
 BETA, KAPPA = "#2a78b8", "#c8551b"
@@ -34,21 +42,21 @@ STYLE = {
 }
 
 
-def draw_figures(study: Study, curves: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
+def draw_figures(study: Study, curves: Sequence[SurvivalCurve], folder: Path) -> list[Path]:
     """Write every figure that the study has data for; returns the files."""
     cells = cell_rows(study)
     audited = any(study.audits.values())
-    makers: dict[str, Callable[[], Figure]] = {"success-by-filler": lambda: by_filler(cells, "success")}
+    makers: dict[str, Callable[[], Figure]] = {"success-by-filler": lambda: success_by_filler(cells)}
     if audited:
         makers |= {
             "decomposition": lambda: decomposition(cells),
-            "kappa-by-filler": lambda: by_filler(cells, "kappa"),
+            "kappa-by-filler": lambda: kappa_by_filler(cells),
             "kappa-by-rewrites": lambda: binned(rewrite_rows(study), "rewrites since the recipe was shown"),
             "success-against-delta": lambda: association(cells),
         }
     if audited and study.lags:
         threshold = study.config.measure.lag_threshold
-        rows = [row for row in lag_bin_rows(study) if row["threshold"] == threshold]
+        rows = [row for row in lag_bin_rows(study) if row.threshold == threshold]
         makers["kappa-by-lag"] = lambda: binned(rows, "measured lag ℓ, steps")
     if curves:
         makers["fact-survival"] = lambda: survival(curves)
@@ -70,16 +78,17 @@ def save_figures(makers: Mapping[str, Callable[[], Figure]], folder: Path) -> li
     return files
 
 
-def decomposition(cells: Sequence[Row]) -> Figure:
+def decomposition(cells: Sequence[CellRow]) -> Figure:
     """Budget loss and regret stacked per cell, the gap as a mark with its interval."""
-    budgets = _budgets([row for row in cells if row["kappa"] is not None])
-    count = max(sum(_in_panel(row, b) and row["kappa"] is not None for row in cells) for b in budgets)
+    audited = [row for row in cells if row.kappa is not None]
+    budgets = _budgets(audited)
+    count = max(sum(_in_panel(row, b) for row in audited) for b in budgets)
     figure, panels = side_by_side(len(budgets), 0.19 * count + 1.1, sharex=True)
     for panel, budget in zip(panels, budgets, strict=True):
-        rows = [row for row in cells if _in_panel(row, budget) and row["kappa"] is not None][::-1]
-        beta, kappa, delta, low, high = (
-            [row[name] for row in rows] for name in ("beta", "kappa", "delta", "delta_low", "delta_high")
-        )
+        rows = [row for row in audited if _in_panel(row, budget)][::-1]
+        beta, _, _ = _lines([row.beta for row in rows])
+        kappa, _, _ = _lines([row.kappa for row in rows])
+        delta, low, high = _lines([row.delta for row in rows])
         places = range(len(rows))
         panel.barh(places, beta, color=BETA, height=0.7, label="β")
         # Parts of one sign stack; parts of different sign start at zero, on either side.
@@ -87,7 +96,7 @@ def decomposition(cells: Sequence[Row]) -> Figure:
         panel.barh(places, kappa, left=starts, color=KAPPA, height=0.7, label="κ")
         panel.hlines(places, low, high, color="black", lw=0.8)
         panel.plot(delta, places, "D", color="black", ms=3, label="δ")
-        panel.set_yticks(range(len(rows)), [f"{row['memory']}  F′={row['filler']}" for row in rows])
+        panel.set_yticks(range(len(rows)), [f"{row.memory}  F′={row.filler}" for row in rows])
         panel.axvline(0, color="#8a93a0", lw=0.8)
         panel.set_title(_panel_title(budget), loc="left")
         panel.set_xlabel("nats")
@@ -96,37 +105,41 @@ def decomposition(cells: Sequence[Row]) -> Figure:
     return figure
 
 
-def by_filler(cells: Sequence[Row], quantity: str) -> Figure:
-    """A quantity against the filler, one line with a band per memory."""
-    scale = 100 if quantity == "success" else 1
-    known = [row for row in cells if row[quantity] is not None]
+def success_by_filler(cells: Sequence[CellRow]) -> Figure:
+    """Games won against the filler, one line with a band per memory."""
+    return _by_filler(cells, lambda row: row.success.times(100) if row.success else None, "games won, %")
+
+
+def kappa_by_filler(cells: Sequence[CellRow]) -> Figure:
+    """Regret against the filler."""
+    return _by_filler(cells, lambda row: row.kappa, "κ, nats")
+
+
+def _by_filler(cells: Sequence[CellRow], value: Callable[[CellRow], Interval | None], label: str) -> Figure:
+    known = [row for row in cells if value(row) is not None]
     budgets = _budgets(known)
     figure, panels = side_by_side(len(budgets), 3.1, sharey=True)
     for panel, budget in zip(panels, budgets, strict=True):
-        for memory, color, marker in looks(cells):
-            rows = sorted(
-                (r for r in known if r["memory"] == memory and _in_panel(r, budget)), key=lambda r: r["filler"]
-            )
-            lines = [[scale * row[f"{quantity}{end}"] for row in rows] for end in ("", "_low", "_high")]
-            _line(panel, [row["filler"] for row in rows], lines, memory, color, marker)
+        for memory, color, marker in looks(row.memory for row in cells):
+            rows = sorted((r for r in known if r.memory == memory and _in_panel(r, budget)), key=lambda r: r.filler)
+            _line(panel, [row.filler for row in rows], [value(row) for row in rows], (memory, color, marker))
         panel.set_xlabel("filler steps F′")
         panel.set_title(_panel_title(budget), loc="left")
-    panels[0].set_ylabel("games won, %" if quantity == "success" else "κ, nats")
+    panels[0].set_ylabel(label)
     legend(figure, panels)
     return figure
 
 
-def binned(rows: Sequence[Row], name: str) -> Figure:
+def binned(rows: Sequence[RewriteRow | LagBinRow], name: str) -> Figure:
     """Regret by bins of a distance."""
-    bins = list(dict.fromkeys(row["bin"] for row in rows))
-    known = [row for row in rows if row["kappa"] is not None]
+    bins = list(dict.fromkeys(row.bin for row in rows))
+    known = [row for row in rows if row.kappa is not None]
     budgets = _budgets(known)
     figure, panels = side_by_side(len(budgets), 3.1, sharey=True)
     for panel, budget in zip(panels, budgets, strict=True):
-        for memory, color, marker in looks(rows):
-            mine = [row for row in known if row["memory"] == memory and _in_panel(row, budget)]
-            lines = [[row[f"kappa{end}"] for row in mine] for end in ("", "_low", "_high")]
-            _line(panel, [bins.index(row["bin"]) for row in mine], lines, memory, color, marker)
+        for memory, color, marker in looks(row.memory for row in rows):
+            mine = [row for row in known if row.memory == memory and _in_panel(row, budget)]
+            _line(panel, [bins.index(row.bin) for row in mine], [row.kappa for row in mine], (memory, color, marker))
         panel.set_xticks(range(len(bins)), bins, rotation=45)
         panel.set_xlabel(name)
         panel.set_title(_panel_title(budget), loc="left")
@@ -135,29 +148,31 @@ def binned(rows: Sequence[Row], name: str) -> Figure:
     return figure
 
 
-def association(cells: Sequence[Row]) -> Figure:
+def association(cells: Sequence[CellRow]) -> Figure:
     """Success against the gap, one mark per cell."""
     figure, (panel,) = side_by_side(1, 3.4)
-    for memory, color, marker in looks(cells):
-        rows = [row for row in cells if row["memory"] == memory and row["delta"] is not None]
-        if rows:
-            wins = [100 * row["success"] for row in rows]
-            panel.plot([row["delta"] for row in rows], wins, marker, color=color, label=memory, alpha=0.8)
+    for memory, color, marker in looks(row.memory for row in cells):
+        marks = [
+            (r.delta.estimate, 100 * r.success.estimate) for r in cells if r.memory == memory and r.delta and r.success
+        ]
+        if marks:
+            gaps, wins = zip(*marks, strict=True)
+            panel.plot(gaps, wins, marker, color=color, label=memory, alpha=0.8)
     panel.set_xlabel("sufficiency gap δ, nats")
     panel.set_ylabel("games won, %")
     legend(figure, [panel])
     return figure
 
 
-def survival(curves: Sequence[Row]) -> Figure:
+def survival(curves: Sequence[SurvivalCurve]) -> Figure:
     """Share of the recipe that the state holds until the task begins."""
     budgets = _budgets(curves)
     figure, panels = side_by_side(len(budgets), 3.1, sharey=True)
     for panel, budget in zip(panels, budgets, strict=True):
-        for memory, color, _ in looks(curves):
+        for memory, color, _ in looks(row.memory for row in curves):
             for row in curves:
-                if row["memory"] == memory and _in_panel(row, budget):
-                    panel.plot([100 * share for share in row["share"]], color=color, label=memory)
+                if row.memory == memory and _in_panel(row, budget):
+                    panel.plot([100 * share for share in row.share], color=color, label=memory)
         panel.set_xlabel("rewrites since the recipe was shown")
         panel.set_title(_panel_title(budget), loc="left")
     panels[0].set_ylabel("directives in the state, %")
@@ -175,33 +190,42 @@ def side_by_side(count: int, height: float, sharex: bool = False, sharey: bool =
     return figure, list(figure.subplots(1, count, squeeze=False, sharex=sharex, sharey=sharey)[0])
 
 
-def _line(
-    panel: Axes, x: Sequence[float], lines: Sequence[Sequence[float]], name: str, color: str, marker: str
-) -> None:
+Look = tuple[str, str, str]
+"""Name, colour and mark of a line."""
+
+
+def _lines(values: Iterable[Interval | None]) -> tuple[list[float], list[float], list[float]]:
+    """Estimates, lower and upper bounds."""
+    known = [value for value in values if value is not None]
+    return [one.estimate for one in known], [one.low for one in known], [one.high for one in known]
+
+
+def _line(panel: Axes, x: Sequence[float], values: Sequence[Interval | None], look: Look) -> None:
     if x:
-        middle, low, high = lines
+        name, color, marker = look
+        middle, low, high = _lines(values)
         panel.plot(x, middle, marker=marker, color=color, label=name, ms=4)
         panel.fill_between(x, low, high, color=color, alpha=0.12, lw=0)
 
 
-def _budgets(rows: Sequence[Row]) -> list[int | None]:
+def _budgets(rows: Sequence[Placed]) -> list[int | None]:
     found: list[int | None] = []
-    found += sorted({row["budget"] for row in rows if row["budget"] is not None})
+    found += sorted({row.budget for row in rows if row.budget is not None})
     return found or [None]
 
 
-def _in_panel(row: Row, budget: int | None) -> bool:
-    return row["budget"] in (budget, None)
+def _in_panel(row: Placed, budget: int | None) -> bool:
+    return row.budget in (budget, None)
 
 
 def _panel_title(budget: int | None) -> str:
     return "no budget" if budget is None else f"B = {budget}"
 
 
-def looks(rows: Sequence[Row], name: str = "memory") -> list[tuple[str, str, str]]:
-    """Every name in the rows with its colour and mark."""
-    names = list(dict.fromkeys(row[name] for row in rows))
-    return [(name, COLORS[n % len(COLORS)], MARKERS[n % len(MARKERS)]) for n, name in enumerate(names)]
+def looks(names: Iterable[str]) -> list[Look]:
+    """Every name once, with its colour and mark."""
+    found = enumerate(dict.fromkeys(names))
+    return [(name, COLORS[n % len(COLORS)], MARKERS[n % len(MARKERS)]) for n, name in found]
 
 
 def legend(figure: Figure, panels: Sequence[Axes]) -> None:
@@ -215,40 +239,49 @@ def legend(figure: Figure, panels: Sequence[Axes]) -> None:
 
 def draw_training(tables: Sequence[Table], folder: Path) -> list[Path]:
     """Success and regret by round, and what candidates keep of the recipe, where there are rows for them."""
-    rows = {table.name: [dict(row) for row in table.rows] for table in tables}
+    success, kappa = (_rows(tables, f"rounds-{quantity}", RoundRow) for quantity in ("success", "kappa"))
+    coverage = _rows(tables, "coverage", CoverageRow)
     makers: dict[str, Callable[[], Figure]] = {}
-    if "rounds-success" in rows:
-        makers["rounds"] = lambda: by_round(rows["rounds-success"], rows.get("rounds-kappa", []))
-    if "coverage" in rows:
-        makers["candidate-coverage"] = lambda: by_distance(rows["coverage"])
+    if success:
+        makers["rounds"] = lambda: by_round(success, kappa)
+    if coverage:
+        makers["candidate-coverage"] = lambda: by_distance(coverage)
     return save_figures(makers, folder) if makers else []
 
 
-def by_round(success: Sequence[dict[str, Any]], kappa: Sequence[dict[str, Any]]) -> Figure:
+def _rows(tables: Sequence[Table], name: str, kind: type[T]) -> list[T]:
+    return [row for table in tables if table.name == name for row in table.rows if isinstance(row, kind)]
+
+
+def by_round(success: Sequence[RoundRow], kappa: Sequence[RoundRow]) -> Figure:
     """Means over the fillers; the untrained writer, which has no round, is a dashed line across."""
     shown = [part for part in ((success, 100.0, "success, %"), (kappa, 1.0, "κ, nats")) if part[0]]
     figure, found = side_by_side(len(shown), 2.8)
     for panel, (rows, factor, label) in zip(found, shown, strict=True):
-        for name, color, mark in looks(rows, "writer"):
-            mine = [row for row in rows if row["writer"] == name]
-            values = [factor * row["mean"] for row in mine]
-            if mine[0]["round"] is None:
-                panel.axhline(values[0], color=color, ls="--", label=name)
+        for name, color, mark in looks(row.writer for row in rows):
+            means = [
+                (row.round, factor * row.mean)
+                for row in rows
+                if row.writer == name and isinstance(row.mean, int | float)
+            ]
+            if means[0][0] is None:
+                panel.axhline(means[0][1], color=color, ls="--", label=name)
             else:
-                panel.plot([row["round"] for row in mine], values, color=color, marker=mark, ms=4, label=name)
-        panel.set_xticks(sorted({row["round"] for row in rows if row["round"] is not None}))
+                numbers, values = zip(*means, strict=True)
+                panel.plot(numbers, values, color=color, marker=mark, ms=4, label=name)
+        panel.set_xticks(sorted({row.round for row in rows if row.round is not None}))
         panel.set_xlabel("round")
         panel.set_ylabel(label)
     legend(figure, found)
     return figure
 
 
-def by_distance(rows: Sequence[dict[str, Any]]) -> Figure:
+def by_distance(rows: Sequence[CoverageRow]) -> Figure:
     """Mean coverage of candidates against steps since the reveal."""
-    bins = sorted({row["since"] for row in rows}, key=lambda name: int(name.rstrip("+").split("-")[0]))
+    bins = sorted({row.since for row in rows}, key=lambda name: int(name.rstrip("+").split("-")[0]))
     figure, found = side_by_side(1, 2.8)
-    for name, color, mark in looks(rows, "candidates"):
-        kept = {row["since"]: 100 * row["coverage"] for row in rows if row["candidates"] == name}
+    for name, color, mark in looks(row.candidates for row in rows):
+        kept = {row.since: 100 * row.coverage for row in rows if row.candidates == name}
         places = [place for place, one in enumerate(bins) if one in kept]
         values = [kept[bins[place]] for place in places]
         found[0].plot(places, values, color=color, marker=mark, ms=4, label=name)

@@ -1,6 +1,6 @@
 """The report as one HTML file that needs nothing else: no network, no server, no other file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
@@ -10,20 +10,24 @@ from markupsafe import Markup
 
 from dssr.errors import StatsError
 from dssr.measure.answers import answer_rows
-from dssr.measure.rows import cell_rows, chunk_rows, lag_bin_rows, relation, rewrite_rows
+from dssr.measure.distance import LagBinRow, RewriteRow, chunk_rows, lag_bin_rows, rewrite_rows
+from dssr.measure.rows import CellRow, cell_rows, relation
 from dssr.measure.study import Study
 from dssr.report.answer import Answer, answers, half_lives
 from dssr.report.explorer import Packed, ordered
 from dssr.report.paper import paper_cells
 from dssr.report.survival import FULL
+from dssr.stats.bootstrap import Interval
 from dssr.types import LABELS
 
 SCRIPTS = ("util.js", "charts.js", "overview.js", "timeline.js", "explorer.js", "main.js")
 KINDS = {"cookbook": "the cookbook", "visit": "a room visit before the task", "block": "a step of the task itself"}
-Row = Mapping[str, Any]
+DIGITS = 5
+"""Decimals of the estimates in the page's data."""
 
 
 def asset(name: str) -> str:
+    """A file of the page, as text."""
     return resources.files("dssr.report").joinpath("assets").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -60,7 +64,7 @@ def inert(value: object) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _summary(study: Study, cells: Sequence[Row], packed: Packed, against_paper: bool) -> dict[str, Any]:
+def _summary(study: Study, cells: Sequence[CellRow], packed: Packed, against_paper: bool) -> dict[str, Any]:
     lags, no_lags = _lag_table(study)
     audited = any(study.audits.values())
     budgets = sorted({cell.budget for cell in study.cells if cell.budget is not None})
@@ -94,39 +98,43 @@ def _command(study: Study) -> str:
     return f"dssr diagnose --config {study.config.name}"
 
 
-def _in_order(cells: Sequence[Row], study: Study) -> list[Row]:
+def _in_order(cells: Sequence[CellRow], study: Study) -> list[CellRow]:
     """The rows in the order that the packed episodes count by."""
-    by_cell = {(row["memory"], row["budget"], row["filler"], row["protocol"]): row for row in cells}
+    by_cell = {(row.memory, row.budget, row.filler, row.protocol): row for row in cells}
     return [by_cell[cell.memory, cell.budget, cell.filler, cell.protocol] for cell in ordered(study)]
 
 
-def _cell(row: Row) -> dict[str, Any]:
-    found: dict[str, Any] = {name: row[name] for name in ("memory", "budget", "filler", "protocol", "games", "errors")}
-    found["points"] = row["points"]
-    for name in ("success", "delta", "beta", "kappa"):
-        found[name] = estimate(row, name)
-    found["coverage"] = None if row["coverage"] is None else [row["coverage"], None, None, row["games"]]
-    found["won"] = None if row["success"] is None else round(row["success"] * row["games"])
-    return found
+def _cell(row: CellRow) -> dict[str, Any]:
+    return {
+        "memory": row.memory,
+        "budget": row.budget,
+        "filler": row.filler,
+        "protocol": row.protocol,
+        "games": row.games,
+        "errors": row.errors,
+        "points": row.points,
+        "success": estimate(row.success, row.games),
+        "delta": estimate(row.delta, row.games),
+        "beta": estimate(row.beta, row.games),
+        "kappa": estimate(row.kappa, row.games),
+        "coverage": None if row.coverage is None else [row.coverage, None, None, row.games],
+        "won": None if row.success is None else round(row.success.estimate * row.games),
+    }
 
 
-def estimate(row: Row, name: str) -> list[float | int | None] | None:
-    """Value, low, high and number of games; None when the row has no value."""
-    if row[name] is None:
+def estimate(found: Interval | None, games: int) -> list[float | int] | None:
+    """Value, low, high and number of games; None when there is no value."""
+    if found is None:
         return None
-    return [round(row[name], 5), *(_rounded(row[f"{name}_{end}"]) for end in ("low", "high")), row.get("games")]
+    return [*(round(value, DIGITS) for value in (found.estimate, found.low, found.high)), games]
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 5)
-
-
-def _binned(rows: Sequence[Row]) -> dict[str, Any]:
-    bins = list(dict.fromkeys(row["bin"] for row in rows))
+def _binned(rows: Sequence[RewriteRow | LagBinRow]) -> dict[str, Any]:
+    bins = list(dict.fromkeys(row.bin for row in rows))
     found: dict[tuple[str, int | None], list[Any]] = {}
     for row in rows:
-        values = found.setdefault((row["memory"], row["budget"]), [None] * len(bins))
-        values[bins.index(row["bin"])] = estimate(row, "kappa")
+        values = found.setdefault((row.memory, row.budget), [None] * len(bins))
+        values[bins.index(row.bin)] = estimate(row.kappa, row.games)
     used = [n for n in range(len(bins)) if any(values[n] for values in found.values())]
     return {
         "bins": [bins[n].replace("-", "–") for n in used],
@@ -140,31 +148,32 @@ def _lag_table(study: Study) -> tuple[dict[str, Any] | None, str | None]:
     except StatsError as error:
         return None, str(error)
     threshold = study.config.measure.lag_threshold
-    return _binned([row for row in rows if row["threshold"] == threshold]), None
+    return _binned([row for row in rows if row.threshold == threshold]), None
 
 
-def _paper(cells: Sequence[Row]) -> dict[str, dict[str, float]]:
+def _paper(cells: Sequence[CellRow]) -> dict[str, dict[str, float]]:
     known = paper_cells()
     found = {}
     for row in cells:
-        key = (row["memory"], row["budget"], row["filler"])
+        key = (row.memory, row.budget, row.filler)
         if key in known:
             found[msgspec.json.encode(key).decode()] = known[key]
     return found
 
 
-def _start(cells: Sequence[Row], budgets: Sequence[int], packed: Packed) -> dict[str, Any]:
+def _start(cells: Sequence[CellRow], budgets: Sequence[int], packed: Packed) -> dict[str, Any]:
     """What the explorer shows first: two memories at the longest lag, one of them the plain summary if it is there."""
-    names = list(dict.fromkeys(row["memory"] for row in cells))
+    names = list(dict.fromkeys(row.memory for row in cells))
+    won = {name: sum(row.success.estimate for row in cells if row.memory == name and row.success) for name in names}
     written = [name for name in names if name not in (FULL, "oracle-b", "lastk")] or names
     left = "summary" if "summary" in written else written[0]
     others = [name for name in written if name != left] or [name for name in names if name != left]
-    best = max(others, key=lambda name: sum(r["success"] or 0.0 for r in cells if r["memory"] == name), default=None)
+    best = max(others, key=lambda name: won[name], default=None)
     return {
         "game": packed.games[0]["id"] if packed.games else None,
-        "filler": max(row["filler"] for row in cells),
+        "filler": max(row.filler for row in cells),
         "budget": budgets[len(budgets) // 2] if budgets else None,
-        "protocol": cells[0]["protocol"],
+        "protocol": cells[0].protocol,
         "left": left,
         "right": best,
     }
@@ -173,10 +182,10 @@ def _start(cells: Sequence[Row], budgets: Sequence[int], packed: Packed) -> dict
 # ---------------------------------------------------------------- words
 
 
-def _counts(study: Study, cells: Sequence[Row]) -> list[tuple[str, str]]:
+def _counts(study: Study, cells: Sequence[CellRow]) -> list[tuple[str, str]]:
     episodes = sum(len(games) for games in study.episodes.values())
     points = sum(len(audits) for games in study.audits.values() for audits in games.values())
-    errors = sum(row["errors"] for row in cells)
+    errors = sum(row.errors for row in cells)
     memories = {cell.memory for cell in study.cells}
     found = [(memories, "memories"), (study.cells, "cells"), (study.games, "games")]
     lines = [(f"{len(things):,}", word) for things, word in found]
@@ -189,15 +198,16 @@ def _association(study: Study) -> str:
     found = relation(study) if any(study.audits.values()) else None
     if found is None:
         return "One mark per cell; there are too few different cells for a rank correlation."
-    numbers = [f"{found[name]:.2f}".replace("-", "−") for name in ("rho", "rho_low", "rho_high")]
-    return f"One mark per cell. Spearman's ρ over {found['cells']} cells is {numbers[0]} [{numbers[1]}, {numbers[2]}]."
+    rho = found.rho
+    numbers = [f"{value:.2f}".replace("-", "−") for value in (rho.estimate, rho.low, rho.high)]
+    return f"One mark per cell. Spearman's ρ over {found.cells} cells is {numbers[0]} [{numbers[1]}, {numbers[2]}]."
 
 
 def _lag_note(study: Study) -> str:
     if not study.lags:
         return ""
     threshold = study.config.measure.lag_threshold
-    shares = {row["kind"]: row["share"] for row in chunk_rows(study) if row["threshold"] == threshold}
+    shares = {row.kind: row.share for row in chunk_rows(study) if row.threshold == threshold}
     parts = [f"{word} in {100 * shares[kind]:.0f} %" for kind, word in KINDS.items() if shares.get(kind)]
     undefined = 100 * (shares.get("undefined") or 0.0)
     return (

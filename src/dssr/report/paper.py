@@ -2,11 +2,13 @@
 
 import json
 import re
+from collections.abc import Callable
 from functools import cache
 from importlib import resources
 
 from dssr.errors import UsageError
 from dssr.report.tables import Column, Table
+from dssr.types import Record
 
 CellKey = tuple[str, int | None, int]
 """Memory, budget and filler."""
@@ -46,6 +48,12 @@ TITLES = {
 }
 
 
+class PrintedRow(Record, frozen=True):
+    """One line of a published table."""
+
+    cells: tuple[str, ...]
+
+
 @cache
 def paper_tables() -> dict[str, list[list[str]]]:
     """All published tables, as printed."""
@@ -60,7 +68,7 @@ def paper_table(name: str) -> list[list[str]]:
         return paper_tables()[name]
     except KeyError:
         raise UsageError(
-            f"there is no published table {name}; there are {', '.join(sorted(paper_tables()))}."
+            f"There is no published table {name}; there are {', '.join(sorted(paper_tables()))}."
         ) from None
 
 
@@ -69,9 +77,12 @@ def as_table(name: str) -> Table:
     heads, *rows = paper_table(name)
     if name in DOUBLE:
         heads, rows = _joined(heads, rows[0]), rows[1:]
-    columns = tuple(Column(f"c{place}", head) for place, head in enumerate(heads))
-    values = tuple({f"c{place}": text for place, text in enumerate(row)} for row in rows)
-    return Table(f"paper-{name}", f"Published: {TITLES[name]}", columns, values)
+    columns = tuple(Column(f"c{place}", head, value=_cell_at(place)) for place, head in enumerate(heads))
+    return Table(f"paper-{name}", f"Published: {TITLES[name]}", columns, tuple(PrintedRow(tuple(row)) for row in rows))
+
+
+def _cell_at(place: int) -> Callable[[PrintedRow], str]:
+    return lambda row: row.cells[place]
 
 
 def _joined(upper: list[str], lower: list[str]) -> list[str]:

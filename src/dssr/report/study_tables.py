@@ -1,33 +1,45 @@
 """The tables of a study: which there are, and why one cannot be made."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from dssr.errors import StatsError
 from dssr.measure.answers import answer_rows
+from dssr.measure.distance import chunk_rows, lag_bin_rows, rewrite_contrast_rows, rewrite_rows
 from dssr.measure.rows import (
+    BASE,
+    CellGroup,
+    CellRow,
+    ContrastRow,
     cell_rows,
-    chunk_rows,
     contrast_rows,
-    lag_bin_rows,
-    lag_mean_rows,
-    rewrite_contrast_rows,
-    rewrite_rows,
+    filler_rows,
+    long_fillers,
     slope_rows,
 )
 from dssr.measure.study import Study
 from dssr.report.paper import paper_cells
-from dssr.report.survival import kitchen_rows, loss_rows, pair_rows, protocol_rows
-from dssr.report.tables import Column, Table
+from dssr.report.survival import kitchen_rows, losses, protocol_rows, shared_point_rows
+from dssr.report.tables import Column, Kind, Table
+from dssr.stats.bootstrap import Interval
 from dssr.types import Record
 
-Row = dict[str, Any]
 MEMORY, BUDGET = Column("memory", "memory"), Column("budget", "B", "count")
 FILLER = Column("filler", "F′", "count")
 HEAD = (MEMORY, BUDGET)
 LOSSES = (Column("delta", "δ", "nats"), Column("beta", "β", "nats"), Column("kappa", "κ", "nats"))
-BASE = "summary"
-"""What other memories are compared with when it was played."""
+PERCENT = 100
+Place = int | str
+"""A filler or the name of a bin."""
+
+
+class AcrossRow(CellGroup, frozen=True):
+    """A quantity of one memory and budget, side by side at every filler or in every bin."""
+
+    at: dict[Place, Interval | None]
+    lagged: Interval | None = None
+    """Over the long fillers."""
+    slope: Interval | None = None
+    """Per step of the filler walk."""
 
 
 class Absent(Record, frozen=True):
@@ -63,109 +75,112 @@ def _grid(study: Study, against_paper: bool = False) -> Table:
     rows = cell_rows(study)
     columns = [*HEAD, FILLER, Column("games", "games", "count"), Column("success", "success %", "percent"), *LOSSES]
     if against_paper:
-        known = paper_cells()
-        for row in rows:
-            found = known.get((row["memory"], row["budget"], row["filler"]), {})
-            row |= {"paper_success": found.get("success"), "paper_kappa": found.get("kappa")}
-        columns.insert(5, Column("paper_success", "paper %", "percent"))
-        columns.append(Column("paper_kappa", "paper κ", "nats"))
-    if any(row["errors"] for row in rows):
+        columns.insert(5, Column("paper_success", "paper %", "percent", _published("success")))
+        columns.append(Column("paper_kappa", "paper κ", "nats", _published("kappa")))
+    if any(row.errors for row in rows):
         columns.insert(4, Column("errors", "failed", "count"))
     note = "Means over games with 95 % intervals; losses in nats per audited decision; failed episodes are not losses."
-    return _table("grid", f"Grid, {_split(study)} games", columns, rows, note, study)
+    return _table("grid", f"Grid, {_split(study)} games", columns, rows, study, note)
+
+
+def _published(quantity: str) -> Callable[[CellRow], float | None]:
+    return lambda row: paper_cells().get((row.memory, row.budget, row.filler), {}).get(quantity)
 
 
 def _decomposition(study: Study) -> Table:
     rows = answer_rows(study)
     columns = [*HEAD, Column("success", "success %", "percent"), *LOSSES, Column("cause", "who loses it")]
-    note = " ".join(row["sentence"] for row in rows if row["cause"] is None)
-    return _table("decomposition", "Decomposition over all fillers: δ = β + κ", columns, rows, note, study)
+    note = " ".join(row.sentence for row in rows if row.cause is None)
+    return _table("decomposition", "Decomposition over all fillers: δ = β + κ", columns, rows, study, note)
 
 
 def _kappa_by_filler(study: Study) -> Table:
     study.need_audits()
-    slopes = {(row["memory"], row["budget"], row["protocol"]): row for row in slope_rows(study)}
-    means = {(row["memory"], row["budget"], row["protocol"]): row for row in lag_mean_rows(study)}
-    audited = [row for row in cell_rows(study) if row["kappa"] is not None]
-    rows, columns = _pivot(audited, ("memory", "budget", "protocol"), "filler", "kappa", "F′ = {}")
-    for row in rows:
-        key = (row["memory"], row["budget"], row["protocol"])
-        _copy(slopes.get(key, {}), "slope", row, "slope")
-        _copy(means.get(key, {}), "kappa", row, "lagged")
-    lagged = "/".join(map(str, study.config.stats.lag_fillers))
-    tail = [Column("lagged", f"F′ {lagged}", "nats"), Column("slope", "slope per step", "number")]
-    return _table("kappa-by-filler", "κ by filler", [*HEAD, *columns, *tail], rows, "", study)
+    slopes = {_group(row): row.slope for row in slope_rows(study)}
+    means = {_group(row): row.kappa for row in filler_rows(study)}
+    found = _across([(_group(row), row.filler, row.kappa) for row in cell_rows(study) if row.kappa is not None])
+    rows = [
+        AcrossRow(one.memory, one.budget, one.protocol, at, means.get(one), slopes.get(one))
+        for one, at in found.items()
+    ]
+    long = "/".join(map(str, long_fillers(study)))
+    columns = _places(found, "kappa", "F′ = {}", "nats")
+    tail = [Column("lagged", f"F′ {long}", "nats"), Column("slope", "slope per step", "number")]
+    return _table("kappa-by-filler", "κ by filler", [*HEAD, *columns, *tail], rows, study)
 
 
 def _frontier(study: Study) -> Table:
-    rows, columns = _pivot(
-        cell_rows(study), ("memory", "budget", "protocol"), "filler", "success", "F′ = {}", "percent"
-    )
-    return _table("frontier", "Success by budget and filler, %", [*HEAD, *columns], rows, "", study)
+    found = _across([(_group(row), row.filler, row.success) for row in cell_rows(study)])
+    columns = [*HEAD, *_places(found, "success", "F′ = {}", "percent")]
+    return _table("frontier", "Success by budget and filler, %", columns, _lines(found), study)
 
 
 def _lag_bins(study: Study) -> Table:
     columns = [*HEAD, Column("threshold", "threshold", "nats"), Column("bin", "ℓ"), Column("points", "points", "count")]
     columns += [Column("kappa", "κ", "nats"), Column("beta", "β", "nats"), Column("nll_full", "NLL(h)", "nats")]
-    rows = [row for row in lag_bin_rows(study) if row["points"]]
-    return _table("lag-bins", "κ by measured lag ℓ", columns, rows, "", study)
+    rows = [row for row in lag_bin_rows(study) if row.points]
+    return _table("lag-bins", "κ by measured lag ℓ", columns, rows, study)
 
 
 def _chunks(study: Study) -> Table:
     columns = [Column("threshold", "threshold", "nats"), Column("kind", "needed stretch")]
     columns += [Column("points", "points", "count"), Column("share", "share %", "percent")]
-    return _table("lag-kinds", "What decisions hang on", columns, chunk_rows(study), "", study)
+    return _table("lag-kinds", "What decisions hang on", columns, chunk_rows(study), study)
 
 
 def _rewrites(study: Study) -> Table:
-    rows, columns = _pivot(rewrite_rows(study), ("memory", "budget", "protocol"), "bin", "kappa", "{}")
-    return _table("rewrites", "κ by rewrites since the recipe was shown", [*HEAD, *columns], rows, "", study)
+    found = _across([(_group(row), row.bin, row.kappa) for row in rewrite_rows(study)])
+    columns = [*HEAD, *_places(found, "kappa", "{}", "nats")]
+    return _table("rewrites", "κ by rewrites since the recipe was shown", columns, _lines(found), study)
 
 
 def _rewrite_contrasts(study: Study) -> Table:
-    rows = [r for name in _others(study) for r in rewrite_contrast_rows(study, name, BASE) if r["games"]]
+    rows = [r for name in _others(study) for r in rewrite_contrast_rows(study, name, BASE) if r.games]
     columns = [Column("first", "memory"), BUDGET, Column("bin", "rewrites"), Column("games", "games", "count")]
     columns += [Column("difference", f"κ minus {BASE}'s", "nats"), Column("relative", "relative", "change")]
-    return _table("rewrite-contrasts", f"κ against {BASE} by rewrites, paired by game", columns, rows, "", study)
+    return _table("rewrite-contrasts", f"κ against {BASE} by rewrites, paired by game", columns, rows, study)
 
 
 def _contrasts(study: Study) -> Table:
     rows = contrast_rows(study, BASE) if _others(study) else []
-    for row in rows:
-        scale = 100 if row["quantity"] == "success" else 1
-        for key in ("difference", "difference_low", "difference_high"):
-            row[key] = None if row[key] is None else scale * row[key]
     columns = [*HEAD, Column("filler", "F′"), Column("quantity", "quantity"), Column("games", "games", "count")]
-    columns += [Column("difference", "difference", "nats"), Column("relative", "relative", "change")]
-    problems = dict.fromkeys(row["problem"] for row in rows if row["problem"])
-    note = " ".join(["Success differences are in points.", *(f"Left blank: {one}." for one in problems)])
-    return _table("contrasts", f"Against {BASE}, paired by game", columns, rows, note, study)
+    columns += [Column("difference", "difference", "nats", _in_points), Column("relative", "relative", "change")]
+    problems = dict.fromkeys(row.problem for row in rows if row.problem)
+    note = " ".join(["Success differences are in points.", *(f"Left blank: {one}" for one in problems)])
+    return _table("contrasts", f"Against {BASE}, paired by game", columns, rows, study, note)
+
+
+def _in_points(row: ContrastRow) -> Interval | None:
+    if row.difference is None or row.quantity != "success":
+        return row.difference
+    return row.difference.times(PERCENT)
 
 
 def _lag_grid(study: Study) -> Table:
     columns = [*HEAD, FILLER, Column("success", "success %", "percent"), Column("kappa", "κ", "nats")]
     columns += [Column("kitchen_games", "from the kitchen", "count"), Column("kitchen", "success %", "percent")]
     columns += [Column("elsewhere_games", "from elsewhere", "count"), Column("elsewhere", "success %", "percent")]
-    return _table("lag-grid", "Lag grid, split by where the task starts", columns, kitchen_rows(study), "", study)
+    return _table("lag-grid", "Lag grid, split by where the task starts", columns, kitchen_rows(study), study)
 
 
 def _pilot(study: Study) -> Table:
     columns = [*HEAD, Column("condition", "condition"), Column("kappa", "κ", "nats")]
     columns += [Column("difference", "minus the first", "nats")]
-    return _table("protocols", "Where the filler walk stands", columns, protocol_rows(study), "", study)
+    return _table("protocols", "Where the filler walk stands", columns, protocol_rows(study), study)
 
 
 def _pairs(study: Study) -> Table:
     columns = [Column("game", "game"), BUDGET, FILLER, Column("step", "step", "count"), Column("memory", "memory")]
     columns += [Column("held", "recipe kept %", "percent"), Column("state", "state")]
-    return _table("pairs", "Two writers at the same write point", columns, pair_rows(study, BASE), "", study)
+    rows = shared_point_rows(study, BASE)
+    return _table("pairs", "Two writers at the same write point", columns, rows, study)
 
 
 def _losses(study: Study) -> Table:
     columns = [MEMORY, BUDGET, FILLER, Column("game", "game"), Column("directive", "directive")]
     columns += [Column("step", "step", "count"), Column("rewrites", "rewrite", "count")]
     columns += [Column("before", "state before"), Column("after", "state after")]
-    return _table("losses", "Rewrites that lost a directive", columns, loss_rows(study), "", study)
+    return _table("losses", "Rewrites that lost a directive", columns, losses(study), study)
 
 
 MAKERS: dict[str, Callable[[Study], Table]] = {
@@ -195,32 +210,45 @@ EMPTY = {
 # ---------------------------------------------------------------- shapes
 
 
-def _table(name: str, title: str, columns: Sequence[Column], rows: Iterable[Row], note: str, study: Study) -> Table:
+def _table(
+    name: str, title: str, columns: Sequence[Column], rows: Sequence[Record], study: Study, note: str = ""
+) -> Table:
     """The protocol is a column only when it differs."""
     many = len({cell.protocol for cell in study.cells}) > 1
-    kept = tuple(rows)
-    if many and any("protocol" in row for row in kept):
+    if many and any("protocol" in row.__struct_fields__ for row in rows):
         columns = [*columns[:2], Column("protocol", "protocol"), *columns[2:]]
-    return Table(name, title, tuple(columns), kept, note)
+    return Table(name, title, tuple(columns), tuple(rows), note)
 
 
-def _pivot(
-    rows: Sequence[Row], keys: Sequence[str], across: str, value: str, head: str, kind: Any = "nats"
-) -> tuple[list[Row], list[Column]]:
-    """One row per group, one column per value of `across`."""
-    found: dict[tuple[Any, ...], Row] = {}
-    places = list(dict.fromkeys(row[across] for row in rows if row[value] is not None))
+def _group(row: CellGroup | CellRow) -> CellGroup:
+    return CellGroup(row.memory, row.budget, row.protocol)
+
+
+Across = dict[CellGroup, dict[Place, Interval | None]]
+
+
+def _across(values: Iterable[tuple[CellGroup, Place, Interval | None]]) -> Across:
+    """Values side by side: per group, by place."""
+    found: Across = {}
+    for group, place, value in values:
+        found.setdefault(group, {})[place] = value
+    return found
+
+
+def _lines(found: Across) -> list[AcrossRow]:
+    return [AcrossRow(group.memory, group.budget, group.protocol, at) for group, at in found.items()]
+
+
+def _places(found: Across, quantity: str, head: str, kind: Kind) -> list[Column]:
+    """One column per place where some group has a value; fillers in order, bins as they came."""
+    places = list(dict.fromkeys(place for at in found.values() for place, value in at.items() if value is not None))
     if all(isinstance(place, int) for place in places):
-        places.sort()
-    for row in rows:
-        group = found.setdefault(tuple(row[key] for key in keys), {key: row[key] for key in keys})
-        _copy(row, value, group, f"{value}_at_{row[across]}")
-    return list(found.values()), [Column(f"{value}_at_{place}", head.format(place), kind) for place in places]
+        places.sort(key=int)
+    return [Column(f"{quantity}_at_{place}", head.format(place), kind, _at(place)) for place in places]
 
 
-def _copy(source: Row, name: str, target: Row, new: str) -> None:
-    for end in ("", "_low", "_high"):
-        target[f"{new}{end}"] = source.get(f"{name}{end}")
+def _at(place: Place) -> Callable[[AcrossRow], Interval | None]:
+    return lambda row: row.at.get(place)
 
 
 def _others(study: Study) -> list[str]:

@@ -3,20 +3,20 @@
 Rows read from single episodes: two writers at one write point, rewrites that lost something, starts by room.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import numpy as np
+import msgspec
 
-from dssr.measure.rows import cell_rows, columns, compared, game_values
+from dssr.measure.rows import CellGroup, CellRow, cell_rows, compared, game_values, mean_of
 from dssr.measure.study import Study
-from dssr.stats.bootstrap import mean_interval
+from dssr.stats.bootstrap import Interval
 from dssr.types import Cell, Episode, Record, Step
 from dssr.worlds.cooking.coverage import survival
 
 FULL = "full"
-Key = tuple[str, int | None, str]
-"""Memory, budget and protocol: what a curve is drawn for."""
+EXAMPLES = 6
+"""Lost directives, and pairs of writers, that a report shows."""
+KITCHEN = "kitchen"
 
 
 class Trace(Record, frozen=True):
@@ -31,16 +31,65 @@ class Trace(Record, frozen=True):
     begin: int
 
 
+class SurvivalCurve(CellGroup, frozen=True):
+    """Share of the recipe that the state holds, by rewrites since it was shown."""
+
+    share: tuple[float, ...]
+    """Mean over episodes, by rewrites."""
+    counts: tuple[int, ...]
+    """Episodes in each mean."""
+
+
 class Loss(Record, frozen=True):
     """A rewrite that dropped a directive which was still needed."""
 
-    cell: Cell
+    memory: str
+    budget: int | None
+    filler: int
     game: str
     directive: str
     step: int
     rewrites: int
+    """Since the recipe was shown."""
     before: str
+    """The state that still held it."""
     after: str
+
+
+class SharedPointRow(Record, frozen=True):
+    """What one of two writers had kept at a write point that both came to."""
+
+    game: str
+    memory: str
+    budget: int | None
+    filler: int
+    step: int
+    held: float
+    """Share of the recipe's directives in the state."""
+    state: str
+
+
+class KitchenRow(CellRow, frozen=True):
+    """A cell with success split by whether the task starts in the kitchen."""
+
+    kitchen_games: int
+    kitchen: Interval | None
+    elsewhere_games: int
+    elsewhere: Interval | None
+
+
+class ProtocolRow(Record, frozen=True):
+    """Regret under one protocol and filler, against the first condition of that memory and budget."""
+
+    memory: str
+    budget: int | None
+    condition: str
+    """Protocol and filler in words."""
+    kappa: Interval | None
+    difference: Interval | None
+    """Minus the first condition; None for that one itself."""
+    problem: str | None
+    """Why the two cannot be compared."""
 
 
 def trace(episode: Episode, steps: Sequence[Step]) -> Trace:
@@ -73,26 +122,28 @@ class Curves:
     """
 
     def __init__(self) -> None:
-        self._shares: dict[Key, list[list[float]]] = {}
+        self._shares: dict[CellGroup, list[list[float]]] = {}
 
     def add(self, cell: Cell, one: Trace) -> None:
-        shares = self._shares.setdefault((cell.memory, cell.budget, cell.protocol), [])
+        """Count one episode."""
+        shares = self._shares.setdefault(CellGroup(cell.memory, cell.budget, cell.protocol), [])
         last = min(one.begin, len(one.present[0]) - 1)
         for rewrites, step in enumerate(range(one.reveal, last + 1)):
             if rewrites == len(shares):
                 shares.append([])
             shares[rewrites].append(held(one, step))
 
-    def rows(self) -> list[dict[str, object]]:
+    def rows(self) -> list[SurvivalCurve]:
+        """One curve per memory, budget and protocol."""
         return [
-            {
-                "memory": memory,
-                "budget": budget,
-                "protocol": protocol,
-                "share": [round(sum(values) / len(values), 4) for values in shares],
-                "counts": [len(values) for values in shares],
-            }
-            for (memory, budget, protocol), shares in self._shares.items()
+            SurvivalCurve(
+                group.memory,
+                group.budget,
+                group.protocol,
+                share=tuple(round(sum(values) / len(values), 4) for values in shares),
+                counts=tuple(len(values) for values in shares),
+            )
+            for group, shares in self._shares.items()
         ]
 
 
@@ -101,7 +152,7 @@ def held(one: Trace, step: int) -> float:
     return sum(marks[step] == "1" for marks in one.present) / len(one.present) if one.present else 0.0
 
 
-def losses(study: Study, limit: int) -> list[Loss]:
+def losses(study: Study, limit: int = EXAMPLES) -> list[Loss]:
     """Examples of lost directives, the first of each game and memory, spread over the cells."""
     found: list[Loss] = []
     for game in study.games:
@@ -119,27 +170,15 @@ def first_loss(episode: Episode, steps: Sequence[Step]) -> list[Loss]:
         for text, marks, done in zip(one.directives, one.present, one.done, strict=True):
             if marks[step - 1 : step + 1] == "10" and not 0 <= done <= step:
                 before, after = steps[step - 1].write.state, steps[step].write.state
-                return [Loss(episode.job.cell, episode.job.game, text, step, step - one.reveal, before, after)]
+                cell, game = episode.job.cell, episode.job.game
+                since = step - one.reveal
+                return [Loss(cell.memory, cell.budget, cell.filler, game, text, step, since, before, after)]
     return []
 
 
-Row = dict[str, Any]
-EXAMPLES = 6
-KITCHEN = "kitchen"
-
-
-def loss_rows(study: Study) -> list[Row]:
-    """Examples of lost directives, with the state before and after."""
-    return [{**_head(one.cell), **_fields(one)} for one in losses(study, EXAMPLES)]
-
-
-def _fields(record: Any) -> Row:
-    return {name: getattr(record, name) for name in ("game", "directive", "step", "rewrites", "before", "after")}
-
-
-def pair_rows(study: Study, base: str) -> list[Row]:
+def shared_point_rows(study: Study, base: str) -> list[SharedPointRow]:
     """Where the base had just lost something, what another writer kept of the recipe at the very same write point."""
-    rows: list[Row] = []
+    rows: list[SharedPointRow] = []
     for cell in study.cells:
         if cell.memory != base:
             continue
@@ -153,7 +192,7 @@ def _same_walk(one: Cell, other: Cell) -> bool:
     return (one.budget, one.filler, one.protocol) == (other.budget, other.filler, other.protocol)
 
 
-def _pair(study: Study, cell: Cell, other: Cell) -> list[Row]:
+def _pair(study: Study, cell: Cell, other: Cell) -> list[SharedPointRow]:
     """The first game and step before Phase B where the two states hold different parts of the recipe."""
     for game in study.games:
         episodes = [study.episodes[one].get(game) for one in (cell, other)]
@@ -169,34 +208,37 @@ def _pair(study: Study, cell: Cell, other: Cell) -> list[Row]:
             if shares[0] != shares[1]:
                 states = [mine[step].write.state for mine in steps]
                 return [
-                    {"game": game, **_head(one), "step": step, "held": share, "state": state}
+                    SharedPointRow(game, one.memory, one.budget, one.filler, step, share, state)
                     for one, share, state in zip((cell, other), shares, states, strict=True)
                 ]
     return []
 
 
-def kitchen_rows(study: Study) -> list[Row]:
+def kitchen_rows(study: Study) -> list[KitchenRow]:
     """The grid with success split by whether Phase B starts in the kitchen, where nothing needs to be found."""
     rows = []
     for cell, row in zip(study.cells, cell_rows(study), strict=True):
-        sides: dict[str, dict[str, float]] = {KITCHEN: {}, "elsewhere": {}}
+        kitchen: dict[str, float] = {}
+        elsewhere: dict[str, float] = {}
         for game, won in game_values(study, cell, "success").items():
             episode = study.episodes[cell][game]
             steps = study.steps(episode.key)
             if episode.begin < len(steps):
-                sides[KITCHEN if steps[episode.begin].room == KITCHEN else "elsewhere"][game] = won
-        for side, values in sides.items():
-            row[f"{side}_games"] = len(values)
-            row |= columns(side, _mean(study, values))
-        rows.append(row)
+                side = kitchen if steps[episode.begin].room == KITCHEN else elsewhere
+                side[game] = won
+        rows.append(
+            KitchenRow(
+                **msgspec.structs.asdict(row),
+                kitchen_games=len(kitchen),
+                kitchen=mean_of(kitchen, study.sampler),
+                elsewhere_games=len(elsewhere),
+                elsewhere=mean_of(elsewhere, study.sampler),
+            )
+        )
     return rows
 
 
-def _mean(study: Study, values: Mapping[str, float]) -> Any:
-    return mean_interval(np.array([values[game] for game in sorted(values)]), study.sampler) if values else None
-
-
-def protocol_rows(study: Study) -> list[Row]:
+def protocol_rows(study: Study) -> list[ProtocolRow]:
     """Regret under each protocol and filler, against the first condition of that memory and budget."""
     study.need_audits()
     if len({cell.protocol for cell in study.cells}) < 2:
@@ -210,15 +252,16 @@ def protocol_rows(study: Study) -> list[Row]:
     for cell in cells:
         base = first.setdefault((cell.memory, cell.budget), cell)
         values, against = (game_values(study, one, "kappa") for one in (cell, base))
-        row = {"memory": cell.memory, "budget": cell.budget, "condition": f"{cell.protocol}, {cell.filler} steps"}
-        row |= columns("kappa", _mean(study, values)) | columns("difference", None)
-        if cell != base:
-            found = compared(values, against, "this condition", "the first", study.sampler)
-            row |= {key: found[key] for key in ("difference", "difference_low", "difference_high", "problem")}
-        rows.append(row)
+        found = None if cell == base else compared(values, against, "this condition", "the first", study.sampler)
+        rows.append(
+            ProtocolRow(
+                memory=cell.memory,
+                budget=cell.budget,
+                condition=f"{cell.protocol}, {cell.filler} steps",
+                kappa=mean_of(values, study.sampler),
+                difference=found.difference if found else None,
+                problem=found.problem if found else None,
+            )
+        )
     memories = list(dict.fromkeys(cell.memory for cell in study.cells))
-    return sorted(rows, key=lambda row: (memories.index(row["memory"]), row["budget"] or 0))
-
-
-def _head(cell: Cell) -> Row:
-    return {"memory": cell.memory, "budget": cell.budget, "filler": cell.filler}
+    return sorted(rows, key=lambda row: (memories.index(row.memory), row.budget or 0))

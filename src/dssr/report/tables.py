@@ -2,48 +2,83 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import rich.table
 from rich.text import Text
 
+from dssr.measure.rows import columns, flat, interval_fields
+from dssr.stats.bootstrap import Interval
 from dssr.types import Record
 
 Kind = Literal["text", "count", "percent", "nats", "change", "number"]
 """How a value is written: `percent` is a fraction times 100, `nats` has two decimals, `change` is a signed per cent."""
-Row = Mapping[str, Any]
+Value = str | int | float | Interval | None
 
 
 class Column(Record, frozen=True):
+    """One column of a table: what it is called, and what it shows of a row."""
+
     key: str
-    """Name in the rows; `key_low` and `key_high` beside it make an interval."""
+    """Name in files; the field of the rows, unless `value` reads something else."""
     head: str
+    """Heading for people."""
     kind: Kind = "text"
+    value: Callable[[Any], Value] | None = None
+    """What is shown of a row, where that is no field of it."""
+
+    def of(self, row: Record) -> Value:
+        """What a row has in this column."""
+        if self.value is not None:
+            return self.value(row)
+        found: Value = getattr(row, self.key)
+        return found
+
+    def has_interval(self, rows: Sequence[Record]) -> bool:
+        """Whether this is a quantity with bounds, even if no row has a value."""
+        if self.value is None and any(self.key in interval_fields(type(row)) for row in rows):
+            return True
+        return any(isinstance(self.of(row), Interval) for row in rows)
 
 
 class Table(Record, frozen=True):
+    """Rows of one kind and what is shown of them."""
+
     name: str
-    """Short, used for file names."""
+    """Short, used for file names; no two tables of a report share it."""
     title: str
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[Record, ...]
     note: str = ""
 
+    def plain(self) -> list[dict[str, Any]]:
+        """The rows for programs: all their fields, and what the columns show, unrounded."""
+        wide = {column.key for column in self.columns if column.has_interval(self.rows)}
+        return [flat(row) | self._shown(row, wide) for row in self.rows]
 
-def cell_text(row: Row, column: Column) -> str:
-    """A value as people read it, with its interval if it has one that says something."""
-    value = row.get(column.key)
+    def _shown(self, row: Record, wide: set[str]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for column in self.columns:
+            value = column.of(row)
+            if column.key in wide and (value is None or isinstance(value, Interval)):
+                found |= columns(column.key, value)
+            else:
+                found[column.key] = value
+        return found
+
+
+def cell_text(row: Record, column: Column) -> str:
+    """A value as people read it, with its interval if that says something."""
+    value = column.of(row)
     if value is None:
         return "–"
+    if isinstance(value, Interval):
+        text, *ends = (_number(one, column.kind) for one in (value.estimate, value.low, value.high))
+        return text if ends == [text, text] else f"{text} [{', '.join(ends)}]"
     if column.kind in ("text", "count") or isinstance(value, str):
         return str(value)
-    text = _number(value, column.kind)
-    low, high = row.get(f"{column.key}_low"), row.get(f"{column.key}_high")
-    if low is None or high is None:
-        return text
-    ends = [_number(low, column.kind), _number(high, column.kind)]
-    return text if ends == [text, text] else f"{text} [{', '.join(ends)}]"
+    return _number(value, column.kind)
 
 
 def _number(value: float, kind: Kind) -> str:
@@ -69,6 +104,7 @@ def terminal(table: Table) -> rich.table.Table:
 
 
 def markdown(table: Table) -> str:
+    """A section with a pipe table."""
     heads = [column.head for column in table.columns]
     rules = ["---" if column.kind == "text" else "---:" for column in table.columns]
     body = [[cell_text(row, column) for column in table.columns] for row in table.rows]
@@ -125,12 +161,12 @@ def to_csv(table: Table) -> str:
     """Unrounded values; an interval takes two more columns."""
     keys: list[str] = []
     for column in table.columns:
-        ends = [f"{column.key}_low", f"{column.key}_high"]
-        keys += [column.key, *(end for end in ends if any(end in row for row in table.rows))]
+        wide = column.has_interval(table.rows)
+        keys += columns(column.key, None) if wide else [column.key]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(keys)
-    writer.writerows([["" if row.get(key) is None else row[key] for key in keys] for row in table.rows])
+    writer.writerows([["" if row.get(key) is None else row[key] for key in keys] for row in table.plain()])
     return out.getvalue()
 
 

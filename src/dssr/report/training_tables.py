@@ -1,20 +1,19 @@
 """Tables of training and continuation runs, from the rows those runs stored."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import mean, stdev
-from typing import Any, TypeVar
-
-import msgspec
+from typing import TypeVar
 
 from dssr.errors import StatsError
+from dssr.measure.continuation import ReturnRow
 from dssr.measure.study import same_device
 from dssr.record.run import Run
 from dssr.report.study_tables import Absent
-from dssr.report.tables import Column, Table
-from dssr.train.results import UNTRAINED, Standing, best_rounds
-from dssr.types import CoverageRow, CreditRow, PairRow, Record, ReturnRow, RoundResult
+from dssr.report.tables import Column, Kind, Table
+from dssr.stats.bootstrap import Interval
+from dssr.train.results import UNTRAINED, CoverageRow, CreditRow, PairRow, RoundResult, Standing, best_rounds
+from dssr.types import Record
 
-Row = dict[str, Any]
 T = TypeVar("T", bound=Record)
 TRAINING_LOGS = ("rounds", "credit", "pairs", "coverage", "returns")
 MAKES = {
@@ -24,11 +23,29 @@ MAKES = {
     "horizon": "dssr train --variant k1",
     "seeds": "dssr train --seeds 3",
     "credit": "dssr train",
-    "pairs": "dssr train",
+    "pair-gaps": "dssr train",
     "coverage": "dssr train",
     "score-return": "dssr continuation",
 }
 """Table to the command that stores its rows."""
+PERCENT = 100.0
+Number = float | Interval | None
+
+
+class RoundRow(Record, frozen=True):
+    """One writer after one round, or over its seeds, side by side at every filler."""
+
+    writer: str
+    round: int | None
+    """None for the untrained writer."""
+    seed: int | str | None
+    """None where the table has one seed only."""
+    at: dict[int, Number | str]
+    """By filler."""
+    mean: float | str | None
+    """Over the fillers."""
+    quantity: str = ""
+    """In a table of several."""
 
 
 def is_training(run: Run) -> bool:
@@ -48,7 +65,7 @@ def training_tables(runs: Sequence[Run]) -> tuple[list[Table], list[Absent]]:
         "horizon": lambda: _horizon(rounds),
         "seeds": lambda: _seeds(rounds),
         "credit": lambda: _credit(_once(_read(runs, "credit", CreditRow))),
-        "pairs": lambda: _pairs(_read(runs, "pairs", PairRow)),
+        "pair-gaps": lambda: _pairs(_read(runs, "pairs", PairRow)),
         "coverage": lambda: _coverage(_once(_read(runs, "coverage", CoverageRow))),
         "score-return": lambda: _returns(_read(runs, "returns", ReturnRow)),
     }
@@ -77,36 +94,31 @@ def _once(rows: Sequence[T]) -> list[T]:
 
 
 def _rounds(rounds: Sequence[RoundResult], quantity: str) -> Table:
-    rows, fillers = _by_filler(_first_seeds(rounds), (quantity,), ("writer", "round"))
-    kind: Any = "percent" if quantity == "success" else "nats"
-    columns = [Column("writer", "writer"), Column("round", "round", "count"), *_columns(fillers, kind)]
-    title = "Success by round, %" if quantity == "success" else "κ by round"
-    return Table(f"rounds-{quantity}", title, (*columns, Column("mean", "mean", kind)), tuple(rows))
+    success = quantity == "success"
+    first = _first_seeds(rounds)
+    rows = _side_by_side(first, lambda one: one.success if success else one.kappa, _by_round)
+    kind: Kind = "percent" if success else "nats"
+    title = "Success by round, %" if success else "κ by round"
+    head = (Column("writer", "writer"), Column("round", "round", "count"))
+    return Table(f"rounds-{quantity}", title, (*head, *_columns(first, kind)), tuple(rows))
 
 
 def _gains(rounds: Sequence[RoundResult]) -> Table:
     """Each round against the untrained writer, success in points and regret in nats."""
-    rows: list[Row] = []
-    fillers: list[int] = []
-    for quantity, shown in (("gain", "success, points"), ("kappa_change", "κ, nats")):
-        found, fillers = _by_filler(
-            [one for one in _first_seeds(rounds) if one.writer != UNTRAINED],
-            (quantity, f"{quantity}_low", f"{quantity}_high"),
-            ("writer", "round"),
-        )
-        rows += [{**_scaled(row, 100.0 if quantity == "gain" else 1.0), "quantity": shown} for row in found]
+    trained = [one for one in _first_seeds(rounds) if one.writer != UNTRAINED]
+    gains = _side_by_side(trained, lambda one: one.gain_interval, _by_round)
+    changes = _side_by_side(trained, lambda one: one.kappa_interval, _by_round)
+    rows = [_named(row, "success, points", PERCENT) for row in gains]
+    rows += [_named(row, "κ, nats", 1.0) for row in changes]
     head = (Column("quantity", "change of"), Column("writer", "writer"), Column("round", "round", "count"))
-    return Table(
-        "rounds-gain",
-        "Change against the untrained writer, paired by game",
-        (*head, *_columns(fillers, "nats"), Column("mean", "mean", "nats")),
-        tuple(rows),
-    )
+    title = "Change against the untrained writer, paired by game"
+    return Table("rounds-gain", title, (*head, *_columns(trained, "nats")), tuple(rows))
 
 
-def _scaled(row: Row, factor: float) -> Row:
-    numbers = {name for name in row if name == "mean" or name.startswith("at_")}
-    return {name: value * factor if name in numbers and value is not None else value for name, value in row.items()}
+def _named(row: RoundRow, quantity: str, factor: float) -> RoundRow:
+    at = {filler: value.times(factor) if isinstance(value, Interval) else value for filler, value in row.at.items()}
+    mean = row.mean * factor if isinstance(row.mean, int | float) else row.mean
+    return RoundRow(row.writer, row.round, row.seed, dict(at), mean, quantity)
 
 
 def _first_seeds(rounds: Sequence[RoundResult]) -> list[RoundResult]:
@@ -117,37 +129,48 @@ def _first_seeds(rounds: Sequence[RoundResult]) -> list[RoundResult]:
     return [row for row in rounds if row.seed == first[row.writer]]
 
 
-def _by_filler(
-    rounds: Sequence[RoundResult], quantities: tuple[str, ...], keys: tuple[str, ...]
-) -> tuple[list[Row], list[int]]:
-    """One row per group with a column for each filler; further quantities are the ends of the first one's interval."""
-    groups: dict[tuple[Any, ...], Row] = {}
+Line = tuple[str, int | None, int | None]
+"""Writer, round and seed; None for what the rows of a table do not tell apart."""
+
+
+def _by_round(one: RoundResult) -> Line:
+    return one.writer, None if one.writer == UNTRAINED else one.round, None
+
+
+def _side_by_side(
+    rounds: Sequence[RoundResult], value: Callable[[RoundResult], Number], line: Callable[[RoundResult], Line]
+) -> list[RoundRow]:
+    """One row per line with a value at each filler; lines without any value are left out."""
+    found: dict[Line, dict[int, Number | str]] = {}
     for one in rounds:
-        group = groups.setdefault(tuple(getattr(one, key) for key in keys), {key: getattr(one, key) for key in keys})
-        for quantity, end in zip(quantities, ("", "_low", "_high"), strict=False):
-            group[f"at_{one.filler}{end}"] = getattr(one, quantity)
+        found.setdefault(line(one), {})[one.filler] = value(one)
+    return [RoundRow(*key, at, mean(known)) for key, at in found.items() if (known := _estimates(at.values()))]
+
+
+def _estimates(values: Iterable[Number | str]) -> list[float]:
+    found = [value.estimate if isinstance(value, Interval) else value for value in values]
+    return [value for value in found if isinstance(value, int | float)]
+
+
+def _columns(rounds: Sequence[RoundResult], kind: Kind) -> list[Column]:
+    """A column for every filler of the rounds, and their mean."""
     fillers = sorted({one.filler for one in rounds})
-    for group in groups.values():
-        known = [value for filler in fillers if (value := group.get(f"at_{filler}")) is not None]
-        group["mean"] = mean(known) if known else None
-        if group.get("writer") == UNTRAINED:
-            group |= dict.fromkeys(("round",) if "round" in keys else ())
-    return [row for row in groups.values() if row["mean"] is not None], fillers
+    columns = [Column(f"at_{filler}", f"F′ = {filler}", kind, _at(filler)) for filler in fillers]
+    return [*columns, Column("mean", "mean", kind)]
 
 
-def _columns(fillers: Sequence[int], kind: Any) -> list[Column]:
-    return [Column(f"at_{filler}", f"F′ = {filler}", kind) for filler in fillers]
+def _at(filler: int) -> Callable[[RoundRow], Number | str]:
+    return lambda row: row.at.get(filler)
 
 
 def _horizon(rounds: Sequence[RoundResult]) -> Table:
     """The best round of each variant: training on nearer or farther targets, and the other variants beside it."""
     best = best_rounds(rounds)
     kept = [one for one in rounds if one.writer in best and (one.seed, one.round) == _place(best[one.writer])]
-    rows, fillers = _by_filler(kept, ("success",), ("writer", "round"))
-    columns = (Column("writer", "writer"), Column("round", "best round", "count"), *_columns(fillers, "percent"))
+    rows = _side_by_side(kept, lambda one: one.success, _by_round) if len(best) > 1 else []
+    head = (Column("writer", "writer"), Column("round", "best round", "count"))
     title = "Variants at their best round, success %"
-    shown = tuple(rows) if len(best) > 1 else ()
-    return Table("horizon", title, (*columns, Column("mean", "mean", "percent")), shown)
+    return Table("horizon", title, (*head, *_columns(kept, "percent")), tuple(rows))
 
 
 def _place(standing: Standing) -> tuple[int, int]:
@@ -159,22 +182,23 @@ def _seeds(rounds: Sequence[RoundResult]) -> Table:
     best = best_rounds(rounds)
     many = [name for name in best if len({one.seed for one in rounds if one.writer == name}) > 1]
     chosen = [one for one in rounds if one.writer in many and one.round == best[one.writer].round]
-    rows, fillers = _by_filler(chosen, ("success",), ("writer", "seed"))
-    for writer in many:
-        mine = [row for row in rows if row["writer"] == writer]
-        values = {f"at_{f}": [row[f"at_{f}"] for row in mine if row.get(f"at_{f}") is not None] for f in fillers}
-        values["mean"] = [row["mean"] for row in mine]
-        rows.append({"writer": writer, "seed": "mean ± sd"} | {key: _spread(found) for key, found in values.items()})
+    rows = _side_by_side(chosen, lambda one: one.success, lambda one: (one.writer, None, one.seed))
+    rows += [_over_seeds(writer, [row for row in rows if row.writer == writer]) for writer in many]
     if many:
         before = [one for one in _first_seeds(rounds) if one.writer == UNTRAINED]
-        rows += _by_filler(before, ("success",), ("writer",))[0]
-    columns = (Column("writer", "writer"), Column("seed", "seed"), *_columns(fillers, "percent"))
-    title = "Seeds of the selected round, success %"
-    return Table("seeds", title, (*columns, Column("mean", "mean", "percent")), tuple(rows))
+        rows += _side_by_side(before, lambda one: one.success, _by_round)
+    head = (Column("writer", "writer"), Column("seed", "seed"))
+    return Table("seeds", "Seeds of the selected round, success %", (*head, *_columns(chosen, "percent")), tuple(rows))
+
+
+def _over_seeds(writer: str, rows: Sequence[RoundRow]) -> RoundRow:
+    fillers = sorted({filler for row in rows for filler in row.at})
+    at: dict[int, Number | str] = {f: _spread(_estimates(row.at.get(f) for row in rows)) for f in fillers}
+    return RoundRow(writer, None, "mean ± sd", at, _spread(_estimates(row.mean for row in rows)))
 
 
 def _spread(values: Sequence[float]) -> str | None:
-    return f"{100 * mean(values):.1f} ± {100 * stdev(values):.1f}" if len(values) > 1 else None
+    return f"{PERCENT * mean(values):.1f} ± {PERCENT * stdev(values):.1f}" if len(values) > 1 else None
 
 
 def _credit(rows: Sequence[CreditRow]) -> Table:
@@ -189,7 +213,7 @@ def _credit(rows: Sequence[CreditRow]) -> Table:
     }
     columns = [Column("candidates", "candidates"), Column("group", "group"), Column("points", "points", "count")]
     columns += [Column(key, head, "nats") for key, head in heads.items()]
-    return Table("credit", "Credit assignment", tuple(columns), tuple(msgspec.to_builtins(row) for row in rows))
+    return Table("credit", "Credit assignment", tuple(columns), tuple(rows))
 
 
 def _pairs(rows: Sequence[PairRow]) -> Table:
@@ -205,7 +229,7 @@ def _pairs(rows: Sequence[PairRow]) -> Table:
         Column("commands", "hold a command", "percent"),
         Column("commands_best", "of the best", "percent"),
     )
-    return Table("pairs", "Pairs and gaps, shares in %", columns, tuple(msgspec.to_builtins(row) for row in rows))
+    return Table("pair-gaps", "Pairs and gaps, shares in %", columns, tuple(rows))
 
 
 def _coverage(rows: Sequence[CoverageRow]) -> Table:
@@ -216,15 +240,15 @@ def _coverage(rows: Sequence[CoverageRow]) -> Table:
         Column("coverage", "directives kept", "percent"),
     )
     title = "What candidates keep of the recipe, %"
-    return Table("coverage", title, columns, tuple(msgspec.to_builtins(row) for row in rows))
+    return Table("coverage", title, columns, tuple(rows))
 
 
 def _returns(rows: Sequence[ReturnRow]) -> Table:
     columns = (
         Column("score", "score"),
-        Column("rho", "ρ with return", "nats"),
+        Column("rho", "ρ with return", "nats", lambda row: row.rho_interval),
         Column("points", "points", "count"),
         Column("without_variance", "points without variance", "count"),
         Column("unranked", "points with one score for all", "count"),
     )
-    return Table("score-return", "Score against return", columns, tuple(msgspec.to_builtins(row) for row in rows))
+    return Table("score-return", "Score against return", columns, tuple(rows))

@@ -56,7 +56,7 @@ def make_report(
 ) -> Report:
     """Read the runs, refuse what cannot be compared, and write the forms asked for."""
     if not paths:
-        raise UsageError("no run was given; name at least one run directory.")
+        raise UsageError("No run was given; name at least one run directory.")
     opened = [Run.open(path) for path in paths]
     trained = [run for run in opened if is_training(run)]
     played = [run for run in opened if not is_training(run)]

@@ -23,11 +23,15 @@ class Interval(Record, frozen=True):
     low: float
     high: float
 
+    def times(self, factor: float) -> "Interval":
+        """In another unit: points instead of a share, for example."""
+        return Interval(factor * self.estimate, factor * self.low, factor * self.high)
+
 
 def draw(games: int, resamples: int, rng: np.random.Generator) -> Array:
     """How often each game occurs in each resample: `[resamples, games]`, every row summing to `games`."""
     if games < 1:
-        raise StatsError("there is no game to resample: a statistic needs at least one game with a value")
+        raise StatsError("There is no game to resample; a statistic needs at least one game with a value.")
     picks = rng.integers(0, games, (resamples, games))
     picks += np.arange(resamples)[:, None] * games
     counts = np.bincount(picks.ravel(), minlength=resamples * games)
@@ -77,10 +81,10 @@ def checked(values: Array) -> Array:
     """The values as floats, refusing what is missing: a missing value is not zero."""
     values = np.asarray(values, dtype=np.float64)
     if values.shape[-1] == 0:
-        raise StatsError("there is no game to resample: a statistic needs at least one game with a value")
+        raise StatsError("There is no game to resample; a statistic needs at least one game with a value.")
     if not np.isfinite(values).all():
         count = int((~np.isfinite(values)).sum())
-        raise StatsError(f"{count} of {values.size} per-game values are missing: leave those games out by name")
+        raise StatsError(f"{count} of {values.size} per-game values are missing; leave those games out by name.")
     return values
 
 
@@ -106,14 +110,15 @@ def align(columns: Mapping[str, Mapping[str, float]]) -> tuple[tuple[str, ...], 
     """Games in order and values `[columns, games]`; columns of different games are refused, naming the games."""
     names = list(columns)
     if not names:
-        raise StatsError("there is nothing to compare: no condition was given")
+        raise StatsError("There is nothing to compare: no condition was given.")
     expected = set(columns[names[0]])
     for name in names[1:]:
         only_first, only_other = sorted(expected - set(columns[name])), sorted(set(columns[name]) - expected)
         if only_first or only_other:
             raise StatsError(
-                f"{names[0]} and {name} were not measured on the same games: "
+                f"The conditions {names[0]} and {name} were not measured on the same games: "
                 + "; ".join(_only(n, g) for n, g in ((names[0], only_first), (name, only_other)) if g)
+                + "."
             )
     games = tuple(sorted(expected))
     return games, np.array([[columns[name][game] for game in games] for name in names], dtype=np.float64)

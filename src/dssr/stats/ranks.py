@@ -24,13 +24,13 @@ def spearman_over_cells(x: Array, y: Array, sampler: Resampler) -> Interval:
     x, y = checked(x), checked(y)
     if x.shape != y.shape or x.shape[0] < 3:
         raise StatsError(
-            f"a rank correlation needs the same three or more cells on both sides: {x.shape} against {y.shape}"
+            f"A rank correlation needs the same three or more cells on both sides, not {x.shape} against {y.shape}."
         )
     weights = sampler.weights(x.shape[1])
     estimate = float(spearman(_exact(x.mean(1)), _exact(y.mean(1))))
     resampled = spearman(_exact(resampled_means(x, weights).T), _exact(resampled_means(y, weights).T))
     if not np.isfinite(estimate):
-        raise StatsError("no rank correlation: one of the two quantities is the same in every cell")
+        raise StatsError("There is no rank correlation: one of the two quantities is the same in every cell.")
     return sampler.interval(estimate, resampled[np.isfinite(resampled)])
 
 
@@ -61,7 +61,7 @@ def within_point_difference(
 def _clustered(values: Array, games: Sequence[str], sampler: Resampler) -> WithinPoint:
     defined = np.isfinite(values)
     if not defined.any():
-        raise StatsError("no write point has candidates that differ both in score and in return")
+        raise StatsError("No write point has candidates that differ both in score and in return.")
     names, place = np.unique(np.asarray(games)[defined], return_inverse=True)
     sums = np.bincount(place, weights=values[defined])
     counts = np.bincount(place).astype(np.float64)

@@ -11,14 +11,13 @@ from typing import TypeVar
 import msgspec
 
 from dssr.agent.episode import Agent
-from dssr.measure.grid import Grid
 from dssr.measure.plan import Count, Load, Rates, Walk, frame_of, load_of, plan_grid, totals, walk_of
+from dssr.measure.rows import BASE
 from dssr.measure.score import needed
 from dssr.train.line import Line
-from dssr.train.results import BASE
 from dssr.train.round import adapter_folder, round_jobs
 from dssr.train.variants import Variant
-from dssr.types import Record
+from dssr.types import Grid, Record
 
 T = TypeVar("T")
 

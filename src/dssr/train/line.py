@@ -11,14 +11,15 @@ import msgspec
 from dssr.config import Config
 from dssr.errors import UsageError
 from dssr.measure.diagnose import measure_grid
-from dssr.measure.grid import Grid, grid_of
+from dssr.measure.grid import grid_of
+from dssr.measure.rows import BASE, flat
 from dssr.models.load import weights_folder
 from dssr.record.run import Run
 from dssr.seeds import seed_of
 from dssr.session import Session, silent
 from dssr.train.results import (
-    BASE,
     UNTRAINED,
+    RoundResult,
     against_untrained,
     best_rounds,
     coverage_rows,
@@ -30,7 +31,7 @@ from dssr.train.results import (
 )
 from dssr.train.round import GapReport, Round, adapter_folder, round_jobs
 from dssr.train.variants import MAIN, Variant, variant_of
-from dssr.types import Progress, RoundResult
+from dssr.types import Grid, Progress
 from dssr.worlds.cooking.archive import Archive
 
 Row = dict[str, Any]
@@ -103,7 +104,7 @@ class Line:
         contrasts = against_untrained(valid, untrained)
         results = round_results(valid, contrasts, self.variant.title, number, self.seed)
         _log(run, results)
-        return {**head, **shown(results), "against_untrained": contrasts}
+        return {**head, **shown(results), "against_untrained": [*map(flat, contrasts)]}
 
     async def data(self, number: int) -> Round:
         """The round's episodes, points and candidates: collected if that is owed, or those of the main variant."""

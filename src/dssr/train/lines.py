@@ -16,9 +16,9 @@ from dssr.train.forecast import TRAINING, Forecast, forecast, sample_grid
 from dssr.train.line import Line, Row, line_folder
 from dssr.train.reader.accept import require_accepted
 from dssr.train.reader.dagger import with_reader
-from dssr.train.results import Standing, selected
+from dssr.train.results import RoundResult, Standing, selected
 from dssr.train.variants import MAIN, names, variant_of
-from dssr.types import Progress, Record, RoundResult
+from dssr.types import Progress, Record
 
 log = logging.getLogger("dssr")
 

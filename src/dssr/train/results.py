@@ -10,12 +10,104 @@ from statistics import mean
 from typing import Any
 
 from dssr.errors import ModelError, StatsError
-from dssr.measure.rows import cell_rows, contrast_rows
+from dssr.measure.candidates import Candidate, WritePoint
+from dssr.measure.rows import BASE, CellRow, ContrastRow, cell_rows, contrast_rows
 from dssr.measure.study import Study
 from dssr.record.run import Run
+from dssr.stats.bootstrap import Interval
 from dssr.stats.contrasts import bin_of, labels
 from dssr.train.round import best, gap_report
-from dssr.types import Candidate, CoverageRow, CreditRow, PairRow, Record, RoundResult, WritePoint
+from dssr.types import Record
+
+
+class RoundResult(Record, frozen=True):
+    """How a trained writer did in one cell after one round; log `rounds` of a training run."""
+
+    writer: str
+    """Name of the variant: `dssr`, `K=1`, `K=4`, `no-hint`, `outcome`, `A4` …"""
+    round: int
+    """-1 for the untrained writer, whose name is `untrained`."""
+    seed: int
+    budget: int
+    filler: int
+    games: int
+    success: float
+    kappa: float | None
+    """None when the round was not audited."""
+    gain: float | None = None
+    """Success minus that of the untrained writer on the same games, with its paired interval; None for itself."""
+    gain_low: float | None = None
+    gain_high: float | None = None
+    kappa_change: float | None = None
+    """The same for kappa: below zero is better."""
+    kappa_change_low: float | None = None
+    kappa_change_high: float | None = None
+
+    @property
+    def gain_interval(self) -> Interval | None:
+        """Change of success, paired by game."""
+        return _interval(self.gain, self.gain_low, self.gain_high)
+
+    @property
+    def kappa_interval(self) -> Interval | None:
+        """Change of kappa, paired by game."""
+        return _interval(self.kappa_change, self.kappa_change_low, self.kappa_change_high)
+
+
+def _interval(estimate: float | None, low: float | None, high: float | None) -> Interval | None:
+    return None if estimate is None or low is None or high is None else Interval(estimate, low, high)
+
+
+class CreditRow(Record, frozen=True):
+    """What the candidates of one group of write points held; log `credit` of a training run."""
+
+    candidates: str
+    """Which set: variant and round."""
+    group: str
+    """`all`, a filler, or a stretch of steps since the reveal."""
+    points: int
+    coverage_all: float
+    coverage_best: float
+    coverage_worst: float
+    all_zero: float
+    """Share of points where no candidate holds any directive."""
+    differ: float
+    """Share of points whose candidates differ in coverage."""
+    best_above: float | None
+    """Of those that differ, share where the best-scored candidate covers more than the worst-scored one; None when
+    no point differs."""
+    best_below: float | None
+
+
+class PairRow(Record, frozen=True):
+    """How far apart the candidates of a round were, and how many spelt out a command; log `pairs`."""
+
+    candidates: str
+    """Which set: variant and round."""
+    points: int
+    qualifying: float
+    """Share of points with at least one pair."""
+    pairs: int
+    lower: float
+    """Quartiles of best minus worst score over all points."""
+    median: float
+    upper: float
+    largest: float
+    commands: float
+    """Share of candidates that hold an admissible command word for word."""
+    commands_best: float
+    """The same among the best-scored candidates."""
+
+
+class CoverageRow(Record, frozen=True):
+    """What the candidates still held of the recipe so many steps after they could first know it; log `coverage`."""
+
+    candidates: str
+    since: str
+    """Bin of steps since the reveal."""
+    points: int
+    coverage: float
+
 
 UNTRAINED = "untrained"
 BEFORE = -1
@@ -65,49 +157,41 @@ def selected(rows: Sequence[RoundResult]) -> Standing:
     return max(best.values(), key=lambda one: (one.success, -order.index(one.writer)))
 
 
-BASE = "summary"
-"""The prompt that the trained writers share with the untrained one."""
-CHANGES = {"success": "gain", "kappa": "kappa_change"}
-
-
 def untrained_results(run: Run, seed: int) -> list[RoundResult]:
     return [_result(cell, UNTRAINED, BEFORE, seed, []) for cell in cell_rows(Study.load([run]))]
 
 
-def round_results(
-    run: Run, contrasts: Sequence[dict[str, Any]], writer: str, number: int, seed: int
-) -> list[RoundResult]:
+def round_results(run: Run, contrasts: Sequence[ContrastRow], writer: str, number: int, seed: int) -> list[RoundResult]:
     """One per filler. `contrasts` is what `against_untrained` gave."""
     return [_result(cell, writer, number, seed, contrasts) for cell in cell_rows(Study.load([run]))]
 
 
-def against_untrained(run: Run, untrained: Run) -> list[dict[str, Any]]:
-    """Success and kappa minus the untrained writer's, paired by game: at each filler, and over those that are lag."""
+def against_untrained(run: Run, untrained: Run) -> list[ContrastRow]:
+    """Success and kappa minus the untrained writer's, paired by game: at each filler, and over the long ones."""
     return contrast_rows(Study.load([untrained, run]), BASE)
 
 
-def _result(
-    cell: dict[str, Any], writer: str, number: int, seed: int, contrasts: Sequence[dict[str, Any]]
-) -> RoundResult:
-    if cell["success"] is None:
-        raise ModelError(
-            f"Every validation game of {writer} at filler {cell['filler']} failed; see its episodes.jsonl."
-        )
-    changes: dict[str, float | None] = {}
-    for row in contrasts:
-        if row["filler"] == str(cell["filler"]):
-            name = CHANGES[row["quantity"]]
-            changes |= {name + end: row["difference" + end] for end in ("", "_low", "_high")}
+def _result(cell: CellRow, writer: str, number: int, seed: int, contrasts: Sequence[ContrastRow]) -> RoundResult:
+    if cell.success is None:
+        raise ModelError(f"Every validation game of {writer} at filler {cell.filler} failed; see its episodes.jsonl.")
+    assert cell.budget is not None, "a writer that is trained has a budget"
+    changes = {row.quantity: row.difference for row in contrasts if row.filler == str(cell.filler)}
+    gain, change = changes.get("success"), changes.get("kappa")
     return RoundResult(
         writer=writer,
         round=number,
         seed=seed,
-        budget=cell["budget"],
-        filler=cell["filler"],
-        games=cell["games"],
-        success=cell["success"],
-        kappa=cell["kappa"],
-        **changes,
+        budget=cell.budget,
+        filler=cell.filler,
+        games=cell.games,
+        success=cell.success.estimate,
+        kappa=cell.kappa.estimate if cell.kappa else None,
+        gain=gain.estimate if gain else None,
+        gain_low=gain.low if gain else None,
+        gain_high=gain.high if gain else None,
+        kappa_change=change.estimate if change else None,
+        kappa_change_low=change.low if change else None,
+        kappa_change_high=change.high if change else None,
     )
 
 

@@ -17,23 +17,40 @@ from typing import Any
 
 import numpy as np
 
-from dssr.agent.episode import Agent, Played, episode_key, play_job
+from dssr.agent.episode import Agent, episode_key, play_job
 from dssr.agent.memory import instruction_of, split_name
 from dssr.agent.order import in_order
 from dssr.agent.prompts import load_prompts, writer_messages
 from dssr.agent.store import save, stored
 from dssr.config import Config
 from dssr.errors import GameError, ModelError
-from dssr.measure.candidates import CandidateScorer, Trouble, points_of, request_at, sample_points
+from dssr.measure.candidates import (
+    Candidate,
+    CandidateScorer,
+    Trouble,
+    WritePoint,
+    points_of,
+    request_at,
+    sample_points,
+)
 from dssr.models.base import Message
 from dssr.record.run import Run
 from dssr.seeds import rng_of, seed_of
 from dssr.session import Session, Stage
 from dssr.train.fit import Example, Preference
 from dssr.train.variants import Variant
-from dssr.types import Candidate, Cell, Game, Job, Pair, Record, WritePoint
+from dssr.types import Cell, Game, Job, Played, Record
 from dssr.worlds.base import Worlds
 from dssr.worlds.cooking.archive import Archive
+
+
+class Pair(Record, frozen=True):
+    """Two candidates of one point, far enough apart to learn from."""
+
+    point: str
+    chosen: str
+    rejected: str
+    gap: float
 
 
 def round_jobs(games: Sequence[Game], config: Config, memory: str, number: int, seed: int) -> list[Job]:

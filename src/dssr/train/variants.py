@@ -6,8 +6,8 @@ import msgspec
 
 from dssr.config import WriterConfig
 from dssr.errors import UsageError
-from dssr.measure.candidates import Sampling
-from dssr.types import Candidate, Record
+from dssr.measure.candidates import Candidate, Sampling
+from dssr.types import Record
 
 MAIN = "dssr"
 """The variant whose candidates others learn from."""

@@ -6,14 +6,14 @@ import math
 import pytest
 from tests.models.scripted.conftest import Walk
 
-from dssr.agent.episode import Agent, Played, play_job
+from dssr.agent.episode import Agent, play_job
 from dssr.agent.prompts import load_prompts, reader_messages, writer_messages
 from dssr.agent.reader import Reader
 from dssr.errors import ModelError
 from dssr.models.base import Choose, Generate, Message
 from dssr.models.scripted import FORMATS, ScriptedModel, parse
 from dssr.models.scripted.prompts import order_of
-from dssr.types import LABELS, Cell, Job, View
+from dssr.types import LABELS, Cell, Job, Played, View
 from dssr.worlds.base import Worlds
 from dssr.worlds.cooking.archive import Archive
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from dssr.agent.episode import Played, episode_key, play_job
+from dssr.agent.episode import episode_key, play_job
 from dssr.agent.store import save, stored
 from dssr.config import Config, ModelConfig
 from dssr.errors import RecordError, UsageError
@@ -19,7 +19,7 @@ from dssr.record.run import Run
 from dssr.seeds import seed_of
 from dssr.session import Session, Stage, configured, silent, verb
 from dssr.train.reader.mixture import ReaderPoint, held_out, jobs_for, reader_points, stratified
-from dssr.types import Driver, Game, Job, Progress
+from dssr.types import Driver, Game, Job, Played, Progress
 from dssr.worlds.cooking.archive import Archive
 
 

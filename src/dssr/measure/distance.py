@@ -1,0 +1,193 @@
+"""Regret against distance: rewrites since the reveal, and the measured relevance lag."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import get_args
+
+import numpy as np
+
+from dssr.measure.lag import relevance
+from dssr.measure.rows import CellGroup, groups
+from dssr.measure.study import Study
+from dssr.stats.bootstrap import Interval
+from dssr.stats.contrasts import binned_contrast, binned_means
+from dssr.types import Audit, Cell, ChunkKind, Protocol, Record
+
+Point = tuple[str, float, float]
+"""Game, distance, value."""
+
+
+class RewriteRow(CellGroup, frozen=True):
+    """Regret so many writes after the reveal, all fillers together."""
+
+    bin: str
+    """Of writes since the reveal."""
+    points: int
+    games: int
+    kappa: Interval | None
+
+
+class RewriteContrastRow(Record, frozen=True):
+    """Two memories so many writes after the reveal, paired by game within the bin."""
+
+    first: str
+    second: str
+    budget: int | None
+    protocol: Protocol
+    bin: str
+    """Of writes since the reveal."""
+    games: int
+    """With values under both memories."""
+    left_out: tuple[str, ...]
+    """Games with values under one of them only."""
+    difference: Interval | None
+    """Kappa of `first` minus kappa of `second`."""
+    relative: Interval | None
+    """Change relative to `second`, where that is told from zero."""
+
+
+class LagBinRow(CellGroup, frozen=True):
+    """Losses at decisions whose measured lag falls into one bin."""
+
+    threshold: float
+    """Nats by which leaving a chunk out must raise the loss for the decision to hang on it."""
+    bin: str
+    """Of the lag, in steps."""
+    points: int
+    games: int
+    kappa: Interval | None
+    beta: Interval | None
+    nll_full: float | None
+    """Mean loss under the full history."""
+
+
+class ChunkRow(Record, frozen=True):
+    """How many decisions hang on one kind of chunk."""
+
+    threshold: float
+    kind: str
+    """Of a chunk, or `undefined` where none matters by the threshold."""
+    points: int
+    share: float
+
+
+def rewrite_rows(study: Study) -> list[RewriteRow]:
+    """Regret by writes since the reveal, all fillers together."""
+    study.need_audits()
+    edges = study.config.measure.rewrite_bins
+    return [
+        RewriteRow(
+            group.memory, group.budget, group.protocol, found.label, found.points, found.games, kappa=found.interval
+        )
+        for group, cells in _audited(study)
+        for found in binned_means(_rewrites(study, cells), edges, study.sampler)
+    ]
+
+
+def rewrite_contrast_rows(study: Study, first: str, second: str) -> list[RewriteContrastRow]:
+    """The same for two memories, paired by game within each bin."""
+    study.need_audits()
+    edges = study.config.measure.rewrite_bins
+    known = dict(_audited(study))
+    rows = []
+    for group, cells in known.items():
+        other = known.get(CellGroup(second, group.budget, group.protocol))
+        if group.memory != first or other is None:
+            continue
+        rows += [
+            RewriteContrastRow(
+                first=first,
+                second=second,
+                budget=group.budget,
+                protocol=group.protocol,
+                bin=found.label,
+                games=found.games,
+                left_out=found.left_out,
+                difference=found.interval,
+                relative=found.relative,
+            )
+            for found in binned_contrast(_rewrites(study, cells), _rewrites(study, other), edges, study.sampler)
+        ]
+    return rows
+
+
+def lag_bin_rows(study: Study) -> list[LagBinRow]:
+    """Losses by relevance lag, for the threshold in use and for those that check it."""
+    study.need_audits()
+    study.need_lags()
+    measure = study.config.measure
+    rows = []
+    for group, cells in _audited(study):
+        for threshold in (measure.lag_threshold, *measure.lag_robustness):
+            kappa, beta, loss = (
+                binned_means(_lagged(study, cells, threshold, value), measure.lag_bins, study.sampler)
+                for value in (lambda a: a.kappa, lambda a: a.beta, lambda a: a.nll_full)
+            )
+            rows += [
+                LagBinRow(
+                    memory=group.memory,
+                    budget=group.budget,
+                    protocol=group.protocol,
+                    threshold=threshold,
+                    bin=one.label,
+                    points=one.points,
+                    games=one.games,
+                    kappa=one.interval,
+                    beta=two.interval,
+                    nll_full=three.interval.estimate if three.interval else None,
+                )
+                for one, two, three in zip(kappa, beta, loss, strict=True)
+            ]
+    return rows
+
+
+def chunk_rows(study: Study) -> list[ChunkRow]:
+    """Which kind of chunk decisions hang on."""
+    study.need_lags()
+    measure = study.config.measure
+    lags = [lag for steps in study.lags.values() for lag in steps.values()]
+    rows: list[ChunkRow] = []
+    for threshold in (measure.lag_threshold, *measure.lag_robustness):
+        found: Counter[str] = Counter(one.kind if (one := relevance(lag, threshold)) else "undefined" for lag in lags)
+        kinds = (*get_args(ChunkKind), "undefined")
+        rows += [ChunkRow(threshold, kind, found[kind], found[kind] / len(lags)) for kind in kinds]
+    return rows
+
+
+def split_by_lag(study: Study, cells: Iterable[Cell], split: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Per game the mean regret at lags from `split` on, and at shorter ones; games that have both."""
+    points = _lagged(study, cells, study.config.measure.lag_threshold, lambda audit: audit.kappa)
+    sides: tuple[dict[str, list[float]], dict[str, list[float]]] = ({}, {})
+    for game, lag, value in points:
+        sides[lag < split].setdefault(game, []).append(value)
+    both = sorted(sides[0].keys() & sides[1].keys())
+    long, short = ({game: float(np.mean(side[game])) for game in both} for side in sides)
+    return long, short
+
+
+def _rewrites(study: Study, cells: Iterable[Cell]) -> list[Point]:
+    return [
+        (game, float(audit.rewrites), audit.kappa)
+        for cell in cells
+        for game, audits in study.audits[cell].items()
+        for audit in audits
+    ]
+
+
+def _lagged(study: Study, cells: Iterable[Cell], threshold: float, value: Callable[[Audit], float]) -> list[Point]:
+    points = []
+    for cell in cells:
+        for game, audits in study.audits[cell].items():
+            for audit in audits:
+                lag = study.lags.get(audit.episode, {}).get(audit.step)
+                found = relevance(lag, threshold) if lag else None
+                if found:
+                    points.append((game, float(found.lag), value(audit)))
+    return points
+
+
+def _audited(study: Study) -> Iterable[tuple[CellGroup, list[Cell]]]:
+    for group, cells in groups(study).items():
+        audited = [cell for cell in cells.values() if study.audits[cell]]
+        if audited:
+            yield group, audited
