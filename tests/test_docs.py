@@ -1,0 +1,196 @@
+"""The documents against the code: every field, table, configuration and link they name is there, none is missing."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from tests.test_imports import ROOMS
+
+from dssr import config as configs
+from dssr.errors import ConfigError
+from dssr.report.study_tables import MAKERS
+from dssr.report.training_tables import MAKES
+from dssr.train import variants
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "dssr"
+PAGES = sorted(
+    page
+    for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("nano/**/*.md"), *SOURCE.rglob("*.md"))
+    if not any(part.startswith(".") for part in page.relative_to(ROOT).parts)
+)
+RUNS = ROOT / "docs" / "run-directories.md"
+HEADING = re.compile(r"^#{2,4} +(.*)$", re.M)
+RECORD = re.compile(r"`([A-Z]\w+)`$")
+LOG = re.compile(r"`(\w+)\.jsonl`")
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+
+
+@cache
+def classes() -> dict[str, ast.ClassDef]:
+    """Every class of the package by its name."""
+    found: dict[str, ast.ClassDef] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        found |= {node.name: node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)}
+    return found
+
+
+def fields_of(name: str) -> dict[str, str]:
+    """Field to annotation, as the class states them."""
+    return {
+        node.target.id: ast.unparse(node.annotation)
+        for node in classes()[name].body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+
+
+def is_record(name: str) -> bool:
+    """Whether a class is stored as a record with fields of its own."""
+    node = classes().get(name)
+    return node is not None and any(isinstance(base, ast.Name) and base.id == "Record" for base in node.bases)
+
+
+def sections(page: Path = RUNS) -> Iterator[tuple[str, str]]:
+    """Heading and text of every section of a page."""
+    _, *parts = re.split(r"^(#{2,4} .*)$", page.read_text(), flags=re.M)
+    for heading, text in zip(parts[::2], parts[1::2], strict=True):
+        yield heading.lstrip("# "), text
+
+
+def described() -> dict[str, set[str]]:
+    """Record to the fields in the first column of its section's table."""
+    found: dict[str, set[str]] = {}
+    for heading, text in sections():
+        if (match := RECORD.search(heading)) and "\n|" in text:
+            found[match[1]] = set(re.findall(r"^\| `(\w+)`", text, re.M))
+    return found
+
+
+def log_calls() -> Iterator[tuple[str, str | None]]:
+    """Every log named where the code writes or reads one, with the record it is read as."""
+    arguments = {"append": 3, "extend": 2, "read": 2, "read_keyed": 2}
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not node.args:
+                continue
+            first, last = node.args[0], node.args[-1]
+            if arguments.get(node.func.attr) != len(node.args) or not isinstance(first, ast.Constant):
+                continue
+            reading = node.func.attr.startswith("read")
+            yield str(first.value), last.id if reading and isinstance(last, ast.Name) else None
+
+
+@pytest.mark.parametrize("name", sorted(described()))
+def test_every_field_of_a_stored_record_is_described(name: str) -> None:
+    """Catches a field added, renamed or taken away in the code while the page stays as it was."""
+    assert name in classes(), f"docs/run-directories.md describes {name}, which no module defines"
+    assert described()[name] == set(fields_of(name))
+
+
+def test_records_inside_records_are_described() -> None:
+    """Catches a nested record that the page mentions by type and never explains."""
+    inner = {
+        word
+        for name in described()
+        for annotation in fields_of(name).values()
+        for word in re.findall(r"\w+", annotation)
+        if is_record(word)
+    }
+    assert inner <= set(described())
+
+
+def test_every_log_is_described_as_what_it_holds() -> None:
+    """Catches a new log, and a log whose lines became another record."""
+    told = {match[1]: heading for heading, _ in sections() if (match := LOG.match(heading))}
+    for name, record in log_calls():
+        assert name in told, f"docs/run-directories.md has no section for {name}.jsonl"
+        assert record is None or told[name].endswith(f"`{record}`"), (name, record)
+
+
+def test_every_table_of_the_report_is_explained() -> None:
+    """Catches a table that the report makes and docs/report.md does not name, and a name that no table has any more."""
+    text = "".join(text for heading, text in sections(ROOT / "docs" / "report.md") if heading.startswith("Tables"))
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", text, re.M)) == {*MAKERS, *MAKES}
+
+
+def test_the_order_of_rooms_is_the_one_that_is_enforced() -> None:
+    """Catches a house rearranged in the code and not in CONTRIBUTING.md."""
+    (line,) = re.findall(r"^ {4}(errors seeds .*)$", (ROOT / "CONTRIBUTING.md").read_text(), re.M)
+    assert tuple(line.replace("|", " ").split()) == ROOMS
+
+
+def test_the_citation_names_this_version() -> None:
+    """Catches a release whose citation stayed behind."""
+    cited = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.M)
+    built = re.search(r'^version = "(\S+)"$', (ROOT / "pyproject.toml").read_text(), re.M)
+    assert cited is not None
+    assert built is not None
+    assert cited[1] == built[1]
+
+
+def test_every_variant_is_explained() -> None:
+    """Catches a way of training that no page names."""
+    for page in ("method.md", "training.md"):
+        text = (ROOT / "docs" / page).read_text()
+        assert all(f"`{name}`" in text for name in variants.names(configs.load("paper").writer)), page
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    """Fenced blocks of a language, named by page and number."""
+    found = []
+    for page in PAGES:
+        matching = [text for kind, text in FENCE.findall(page.read_text()) if kind == language]
+        found += [(f"{page.relative_to(ROOT)}:{place}", text) for place, text in enumerate(matching, start=1)]
+    return found
+
+
+@pytest.mark.parametrize(("name", "text"), blocks("toml"))
+def test_every_configuration_shown_loads(name: str, text: str, tmp_path: Path) -> None:
+    """Catches an example with a key that does not exist or that lacks one it needs."""
+    file = tmp_path / "shown.toml"
+    file.write_text(text)
+    try:
+        configs.load(str(file))
+    except ConfigError as error:
+        pytest.fail(f"{name}: {error}")
+
+
+@pytest.mark.parametrize(("name", "text"), blocks("python"))
+def test_every_python_example_compiles(name: str, text: str) -> None:
+    """Catches an example that cannot even be read; `await` at the top stands for a notebook."""
+    compile(text, name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def anchor(heading: str) -> str:
+    """The address that a Markdown page gives a heading."""
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+    return re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_documents_lead_somewhere(page: Path) -> None:
+    """Catches a link to a page that moved or a section that was renamed."""
+    text = FENCE.sub("", page.read_text())
+    for link in LINK.findall(text):
+        if "://" in link:
+            continue
+        target, _, place = link.partition("#")
+        file = (page.parent / target).resolve() if target else page
+        assert file.exists(), f"{link} in {page.relative_to(ROOT)}"
+        if place:
+            assert place in {anchor(heading) for heading in HEADING.findall(file.read_text())}, link
+
+
+@pytest.mark.parametrize("page", [ROOT / "LOG.md", ROOT / "nano" / "LOG.md"], ids=["findings", "nano"])
+def test_a_log_has_a_verdict_for_every_entry(page: Path) -> None:
+    """Catches an entry without a verdict in its title, or one that the table on top does not list."""
+    text = page.read_text()
+    assert "| date | claim | verdict | superseded by | run or command |" in text
+    listed = set(re.findall(r"\(#([^)]+)\)", text))
+    for heading in HEADING.findall(text):
+        assert re.search(r"\(.*\b(stands|ships|mended|superseded|negative results?)\b.*\)$", heading), heading
+        assert anchor(heading) in listed, heading
