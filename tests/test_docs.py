@@ -1,19 +1,27 @@
 """The documents against the code: every field, table, configuration and link they name is there, none is missing."""
 
 import ast
+import json
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.test_imports import ROOMS
+from typer.main import get_command
 
 from dssr import config as configs
+from dssr.cli.main import build
 from dssr.errors import ConfigError
 from dssr.report.study_tables import MAKERS
 from dssr.report.training_tables import MAKES
 from dssr.train import variants
+from dssr.worlds.cooking.archive import Archive
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "dssr"
@@ -163,6 +171,54 @@ def test_every_configuration_shown_loads(name: str, text: str, tmp_path: Path) -
 def test_every_python_example_compiles(name: str, text: str) -> None:
     """Catches an example that cannot even be read; `await` at the top stands for a notebook."""
     compile(text, name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def commands_shown() -> Iterator[tuple[str, list[str]]]:
+    """Every `dssr …` that stands on a line of its own or between backticks, as words; remarks after # are no part."""
+    for page in PAGES:
+        text = FENCE.sub("", page.read_text())
+        found = re.findall(r"^ {4}(dssr .*)$", text, re.M) + re.findall(r"`(dssr [^`]*)`", text)
+        yield from ((str(page.relative_to(ROOT)), shlex.split(one, comments=True)[1:]) for one in found)
+
+
+def test_every_command_shown_exists_with_its_options() -> None:
+    """Catches a command or an option that was renamed while a page still shows the old one."""
+    whole = get_command(build())
+    for page, words in commands_shown():
+        command: Any = whole
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
+        shown = f"{page}: dssr … {' '.join(words)}"
+        assert command is not whole or words == ["--help"], shown
+        known = {name for option in command.params for name in option.opts} | {"--help"}
+        assert {word for word in words if re.match(r"--?[a-z]", word)} <= known, shown
+
+
+def test_a_summary_holds_only_what_the_page_explains(archive: Archive, tmp_path: Path) -> None:
+    """Catches a field of `run.json` or `summary.json` that appears in a real run and nowhere on the page."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "one").symlink_to(archive.folder / "one", target_is_directory=True)
+    (tmp_path / "tiny.toml").write_text(
+        'name = "tiny"\n[games]\narchive = "one"\nrooms = [1]\nrecipe = 1\ntake = 1\n[protocol]\nfillers = [0]\n'
+        '[writer_model]\nbackend = "scripted"\npath = "scripted"\ncontext_length = 65536\n[stats]\nresamples = 200\n'
+    )
+    asked = ["-c", "tiny.toml", "-m", "full", "-m", "summary", "-b", "64", "-f", "0", "--lag", "--out", "run"]
+    command = [sys.executable, "-m", "dssr.cli.main", "diagnose", *asked]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    named = set(re.findall(r"`(\w+)`", RUNS.read_text()))
+    info = json.loads((tmp_path / "run" / "run.json").read_text())
+    keys = {*info, *info["provenance"], *keys_of(json.loads((tmp_path / "run" / "summary.json").read_text()))}
+    assert {re.sub(r"_(low|high)$", "", key) for key in keys} <= named
+    logs = {path.stem for path in (tmp_path / "run").glob("*.jsonl")}
+    assert logs == {"episodes", "steps", "prompts", "audits", "lags"}
+
+
+def keys_of(value: Any) -> set[str]:
+    """Every key of a JSON document, at any depth."""
+    if isinstance(value, dict):
+        return {*value, *(key for inner in value.values() for key in keys_of(inner))}
+    return {key for inner in value for key in keys_of(inner)} if isinstance(value, list) else set()
 
 
 def anchor(heading: str) -> str:
