@@ -147,30 +147,30 @@ def test_every_variant_is_explained() -> None:
         assert all(f"`{name}`" in text for name in variants.names(configs.load("paper").writer)), page
 
 
-def blocks(language: str) -> list[tuple[str, str]]:
-    """Fenced blocks of a language, named by page and number."""
-    found = []
+def blocks(language: str) -> dict[str, str]:
+    """Fenced blocks of a language by page and number."""
+    found: dict[str, str] = {}
     for page in PAGES:
         matching = [text for kind, text in FENCE.findall(page.read_text()) if kind == language]
-        found += [(f"{page.relative_to(ROOT)}:{place}", text) for place, text in enumerate(matching, start=1)]
+        found |= {f"{page.relative_to(ROOT)}:{place}": text for place, text in enumerate(matching, start=1)}
     return found
 
 
-@pytest.mark.parametrize(("name", "text"), blocks("toml"))
-def test_every_configuration_shown_loads(name: str, text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", blocks("toml"))
+def test_every_configuration_shown_loads(name: str, tmp_path: Path) -> None:
     """Catches an example with a key that does not exist or that lacks one it needs."""
     file = tmp_path / "shown.toml"
-    file.write_text(text)
+    file.write_text(blocks("toml")[name])
     try:
         configs.load(str(file))
     except ConfigError as error:
         pytest.fail(f"{name}: {error}")
 
 
-@pytest.mark.parametrize(("name", "text"), blocks("python"))
-def test_every_python_example_compiles(name: str, text: str) -> None:
+@pytest.mark.parametrize("name", blocks("python"))
+def test_every_python_example_compiles(name: str) -> None:
     """Catches an example that cannot even be read; `await` at the top stands for a notebook."""
-    compile(text, name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    compile(blocks("python")[name], name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 def commands_shown() -> Iterator[tuple[str, list[str]]]:
