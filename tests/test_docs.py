@@ -1,17 +1,17 @@
 """The documents against the code: every field, table, configuration and link they name is there, none is missing."""
 
 import ast
+import asyncio
 import json
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.test_main import dssr, tiny_study
 from tests.test_imports import ROOMS
 from typer.main import get_command
 
@@ -21,7 +21,7 @@ from dssr.errors import ConfigError
 from dssr.report.study_tables import MAKERS
 from dssr.report.training_tables import MAKES
 from dssr.train import variants
-from dssr.worlds.cooking.archive import Archive
+from dssr.types import View
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "dssr"
@@ -48,12 +48,18 @@ def classes() -> dict[str, ast.ClassDef]:
 
 
 def fields_of(name: str) -> dict[str, str]:
-    """Field to annotation, as the class states them."""
+    """Field, under the name it is stored by, to its annotation."""
     return {
-        node.target.id: ast.unparse(node.annotation)
+        stored_name(node.value) or node.target.id: ast.unparse(node.annotation)
         for node in classes()[name].body
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
     }
+
+
+def stored_name(default: ast.expr | None) -> str | None:
+    """What `field(name=…)` says, where a field has another name on disk."""
+    keywords = default.keywords if isinstance(default, ast.Call) else []
+    return next((ast.literal_eval(word.value) for word in keywords if word.arg == "name"), None)
 
 
 def is_record(name: str) -> bool:
@@ -173,6 +179,22 @@ def test_every_python_example_compiles(name: str) -> None:
     compile(blocks("python")[name], name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
+def test_the_example_memory_does_what_the_page_says() -> None:
+    """Catches an example that no longer fits the interface: imports, the constructor, `write`, one line per room."""
+    scope: dict[str, Any] = {}
+    exec(blocks("python")["docs/memory.md:1"], scope)  # the page's own text is what is tested
+    memory = scope["LastSeen"](None)
+
+    async def walked() -> str:
+        state = ""
+        for room, look in (("Kitchen", "An oven."), ("Pantry", "A shelf."), ("Kitchen", "An open oven.")):
+            seen = View(goal="Cook.", last_action="go north", observation=f"-= {room} =-\n{look}\nNothing else.")
+            state = await memory.write(seen, state)
+        return state
+
+    assert asyncio.run(walked()) == "-= Kitchen =- An open oven.\n-= Pantry =- A shelf."
+
+
 def commands_shown() -> Iterator[tuple[str, list[str]]]:
     """Every `dssr …` that stands on a line of its own or between backticks, as words; remarks after # are no part."""
     for page in PAGES:
@@ -194,17 +216,10 @@ def test_every_command_shown_exists_with_its_options() -> None:
         assert {word for word in words if re.match(r"--?[a-z]", word)} <= known, shown
 
 
-def test_a_summary_holds_only_what_the_page_explains(archive: Archive, tmp_path: Path) -> None:
+def test_a_summary_holds_only_what_the_page_explains(archive: Any, tmp_path: Path) -> None:
     """Catches a field of `run.json` or `summary.json` that appears in a real run and nowhere on the page."""
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "one").symlink_to(archive.folder / "one", target_is_directory=True)
-    (tmp_path / "tiny.toml").write_text(
-        'name = "tiny"\n[games]\narchive = "one"\nrooms = [1]\nrecipe = 1\ntake = 1\n[protocol]\nfillers = [0]\n'
-        '[writer_model]\nbackend = "scripted"\npath = "scripted"\ncontext_length = 65536\n[stats]\nresamples = 200\n'
-    )
-    asked = ["-c", "tiny.toml", "-m", "full", "-m", "summary", "-b", "64", "-f", "0", "--lag", "--out", "run"]
-    command = [sys.executable, "-m", "dssr.cli.main", "diagnose", *asked]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    study = tiny_study(archive, tmp_path)
+    done = dssr("diagnose", "--config", str(study), "--lag", "--out", "run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     named = set(re.findall(r"`(\w+)`", RUNS.read_text()))
     info = json.loads((tmp_path / "run" / "run.json").read_text())
