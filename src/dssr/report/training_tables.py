@@ -11,7 +11,7 @@ from dssr.measure.study import same_device
 from dssr.record.run import Run
 from dssr.report.study_tables import Absent
 from dssr.report.tables import Column, Table
-from dssr.train.results import UNTRAINED, Standing, best_rounds
+from dssr.train.results import UNTRAINED, ValidatedRound, best_rounds
 from dssr.types import CoverageRow, CreditRow, PairRow, Record, ReturnRow, RoundResult
 
 Row = dict[str, Any]
@@ -150,7 +150,7 @@ def _horizon(rounds: Sequence[RoundResult]) -> Table:
     return Table("horizon", title, (*columns, Column("mean", "mean", "percent")), shown)
 
 
-def _place(standing: Standing) -> tuple[int, int]:
+def _place(standing: ValidatedRound) -> tuple[int, int]:
     return standing.seed, standing.round
 
 

@@ -15,7 +15,6 @@ from dssr.measure.grid import Grid
 from dssr.measure.plan import Count, Load, Rates, Walk, frame_of, load_of, plan, totals, walk_of
 from dssr.measure.score import needed
 from dssr.train.line import Line
-from dssr.train.results import BASE
 from dssr.train.round import adapter_folder, round_jobs
 from dssr.train.variants import Variant
 from dssr.types import Record
@@ -73,7 +72,7 @@ def forecast(line: Line, rounds: range, agent: Agent, rates: tuple[float, float]
 
 def sample_grid(line: Line) -> Grid:
     """The validation grid of a line, on a few games."""
-    grid = line.grid(BASE)
+    grid = line.grid(line.config.writer.memory)
     return msgspec.structs.replace(grid, games=tuple(_few(grid.games)))
 
 
@@ -81,7 +80,7 @@ def _validation(line: Line, rounds: range, agent: Agent) -> list[Load]:
     names = ("untrained", *map(str, rounds))
     owed = sum(not (line.directory / f"valid-{name}" / "summary.json").exists() for name in names)
     few = sample_grid(line)
-    scale = owed * len(line.grid(BASE).games) / len(few.games)
+    scale = owed * len(line.grid(line.config.writer.memory).games) / len(few.games)
     fields = ("calls", "new_calls", "tokens_in", "tokens_out", "most_calls", "most_tokens_in", "most_tokens_out")
     total = totals(plan(few, line.config, agent), Rates())
     return [Load("validation", *(round(scale * (total[name] or 0.0)) for name in fields))] if owed else []
@@ -89,7 +88,7 @@ def _validation(line: Line, rounds: range, agent: Agent) -> list[Load]:
 
 def _round(line: Line, number: int, agent: Agent, longest: bool, counts: dict[str, Count]) -> None:
     config, variant = line.config, line.variant
-    jobs = round_jobs(line.archive.games("train"), config, BASE, number, line.seed)
+    jobs = round_jobs(line.archive.games("train"), config, config.writer.memory, number, line.seed)
     few = _few(jobs)
     trips = []
     for job in few:
