@@ -79,9 +79,8 @@ def acceptance(episodes: Iterable[Episode], threshold: float) -> dict[str, Any]:
     won: dict[int, list[bool]] = defaultdict(list)
     for episode in episodes:
         if episode.error is not None:
-            raise StatsError(
-                f"Game {episode.job.game} failed ({episode.error}); the reader cannot be judged without it."
-            )
+            error = episode.error.rstrip(".")
+            raise StatsError(f"Game {episode.job.game} failed ({error}); the reader cannot be judged without it.")
         won[episode.rooms].append(episode.outcome == "won")
     if not won:
         raise StatsError("No episode was played, so the reader cannot be judged; make the archive's valid games first.")
