@@ -86,9 +86,9 @@ def _ours(model: Any, prompts: list[Any]) -> Callable[[], Any]:
 
     def loss() -> Any:
         model.set_attn_implementation(ATTENTION)
-        grove = PromptTree()
-        grove.plant(prompts)
-        return label_losses(model, grove).sum()
+        tree = PromptTree()
+        tree.add(prompts)
+        return label_losses(model, tree).sum()
 
     return loss
 
@@ -102,12 +102,12 @@ def _everywhere(model: Any, prompts: list[Any]) -> Callable[[], Any]:
 
     def loss() -> Any:
         model.set_attn_implementation(ATTENTION)
-        grove = PromptTree()
-        grove.plant(prompts)
-        labels = torch.full((len(grove.ids),), -100)
-        labels[grove.ends] = torch.tensor(grove.labels)
-        row = {"input_ids": torch.tensor([grove.ids]), "position_ids": torch.tensor([grove.positions])}
-        logits = model(**row, use_cache=False, grove=grove).logits[0]
+        tree = PromptTree()
+        tree.add(prompts)
+        labels = torch.full((len(tree.ids),), -100)
+        labels[tree.ends] = torch.tensor(tree.labels)
+        row = {"input_ids": torch.tensor([tree.ids]), "position_ids": torch.tensor([tree.positions])}
+        logits = model(**row, use_cache=False, tree=tree).logits[0]
         return functional.cross_entropy(logits.float(), labels, reduction="sum")
 
     return loss

@@ -7,8 +7,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "dssr"
 ROOMS = (
-    "errors", "seeds", "types", "config", "stats", "record", "worlds", "models", "agent", "session", "measure",
-    "train", "report", "cli",
+    "errors", "bounds", "seeds", "types", "config", "stats", "record", "worlds", "models", "agent", "session",
+    "measure", "train", "report", "cli",
 )  # fmt: skip
 HEAVY = {"torch", "transformers", "peft", "trl", "vllm", "ray", "textworld"}
 ALLOWED_HEAVY = {"models", "train", "worlds"}

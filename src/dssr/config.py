@@ -1,21 +1,29 @@
-"""Typed configuration; `dssr.configs` reads it from TOML.
+"""Settings: typed sections with their bounds on the fields, and how a TOML file becomes one.
 
 A file states what differs from the defaults, which are the paper's numbers, or from the configuration it names as its
-`base`. Every number of the method is here and nowhere else.
-
-The shipped configurations, and how a configuration is read, checked and written out.
+`base`. Every number that decides what is played, measured, trained or tested is here. Two kinds are not: how much work
+is done at once and how often it is saved, which changes no result; and from which size on a report calls a loss small,
+or the larger of two, which changes words and no number. Those are named constants beside the code that uses them.
 """
 
+import re
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import msgspec.toml
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
+from dssr.bounds import Count, Counts, Names, NonNegative, Positive, Share, Size, Sizes, Text, shown, typed
 from dssr.errors import ConfigError
 from dssr.seeds import digest_of
 from dssr.types import Protocol
+
+Edges = Sizes
+"""Lower edges of bins, which rise; the last bin has no end."""
+PROMPTED = ("summary", "belief", "slots", "guide")
+"""The memories that are a prompt to the writer's model, and so can be trained."""
 
 
 class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -43,78 +51,82 @@ class ProtocolConfig(Section, frozen=True):
     """How an episode runs."""
 
     kind: Protocol = "post"
-    fillers: tuple[int, ...] = (0, 10, 20, 40)
-    max_actions: int = 50
+    fillers: Sizes = (0, 10, 20, 40)
+    max_actions: Count = 50
 
 
 class ModelConfig(Section, frozen=True):
     """One model and where its adapters lie."""
 
     backend: Literal["scripted", "hf", "vllm", "server"] = "vllm"
-    path: str = "Qwen/Qwen3-4B-Instruct-2507"
+    path: Text = "Qwen/Qwen3-4B-Instruct-2507"
     """Weights: a folder, a hub name, or those of a tier (`nano/writer`, `nano/reader`, `smol`); for `server` the name
     there."""
-    revision: str | None = None
+    revision: Text | None = None
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    device: str = "auto"
-    threads: int = 0
+    device: Text = "auto"
+    threads: Size = 0
     """Intra-op threads; 0 leaves the library's choice."""
-    context_length: int = 16384
-    url: str | None = None
+    context_length: Count = 16384
+    url: Text | None = None
     """Base address of a server."""
-    tokenizer: str | None = None
+    tokenizer: Text | None = None
     """Server only: folder or hub name of the served model's tokenizer, which counts budgets here."""
-    key_variable: str = "OPENAI_API_KEY"
+    key_variable: Text = "OPENAI_API_KEY"
     """Environment variable that holds a server's key."""
-    concurrency: int = 64
+    concurrency: Count = 64
     """Requests under way at once on a server."""
-    timeout: float = 120.0
-    retries: int = 5
-    batch_tokens: int = 8192
+    timeout: Positive = 120.0
+    retries: Size = 5
+    batch_tokens: Count = 8192
     """Most tokens in one forward pass of a batch engine."""
-    retention: float = 0.9
+    retention: Share = 0.9
     """Scripted writer only: chance that a fact survives a rewrite."""
-    adapters: dict[str, str] = {}
+    adapters: dict[Text, Text] = {}
     """Name to folder."""
 
 
 class AgentConfig(Section, frozen=True):
     """Writer and reader settings."""
 
-    memories: tuple[str, ...] = ("full", "oracle-b", "lastk", "summary", "slots", "belief", "guide")
-    budgets: tuple[int, ...] = (64, 128, 256)
-    prompts: str | None = None
+    memories: Names = ("full", "oracle-b", "lastk", "summary", "slots", "belief", "guide")
+    budgets: Counts = (64, 128, 256)
+    prompts: Text | None = None
     """Folder whose files replace the shipped prompts of the same name."""
-    reader_adapter: str | None = None
+    reader_adapter: Text | None = None
     """Name of the adapter the reader uses."""
-    temperature: float = 0.0
+    temperature: NonNegative = 0.0
     """Of the writer in evaluation."""
-    epsilon: float = 0.0
+    epsilon: Share = 0.0
     """Exploration of the reader in evaluation."""
 
 
 class MeasureConfig(Section, frozen=True):
     """Audits, lag and the leak check."""
 
-    points: int = 6
+    points: Count = 6
     """Audited decision points per episode, at most."""
-    oracle_samples: int = 8
-    oracle_temperature: float = 1.0
-    block: int = 5
+    oracle_samples: Count = 8
+    oracle_temperature: NonNegative = 1.0
+    block: Count = 5
     """Steps per Phase-B chunk."""
-    lag_threshold: float = 0.5
-    lag_robustness: tuple[float, ...] = (0.3, 1.0)
-    lag_bins: tuple[int, ...] = (1, 5, 10, 20, 40)
+    lag_threshold: NonNegative = 0.5
+    lag_robustness: tuple[NonNegative, ...] = (0.3, 1.0)
+    lag_bins: Edges = (1, 5, 10, 20, 40)
     """Lower edges."""
-    rewrite_bins: tuple[int, ...] = (0, 1, 3, 6, 10, 15, 20, 30, 40, 60)
-    stored_prompts: int = 200
+    rewrite_bins: Edges = (0, 1, 3, 6, 10, 15, 20, 30, 40, 60)
+    credit_bins: Edges = (1, 5, 15, 30)
+    """Steps since the reveal that the credit table tells apart."""
+    stored_prompts: Count = 200
     """Prompts of each role kept verbatim per run."""
 
 
 class StatsConfig(Section, frozen=True):
-    resamples: int = 10_000
-    seed: int = 0
-    level: float = 0.95
+    """Intervals: a bootstrap over games."""
+
+    resamples: Count = 10_000
+    seed: Size = 0
+    level: Annotated[float, Meta(gt=0, lt=1)] = 0.95
     lag_fillers: tuple[int, ...] = (20, 40)
     """Walks that count as lag wherever one value stands for it."""
 
@@ -122,107 +134,112 @@ class StatsConfig(Section, frozen=True):
 class GatesConfig(Section, frozen=True):
     """Thresholds of the pre-registered gates; shares and differences of success are fractions, not points."""
 
-    budget: int = 128
-    near: int = 0
+    budget: Count = 128
+    near: Size = 0
     """The filler without lag."""
-    far: int = 40
-    lag_split: int = 5
+    far: Size = 40
+    lag_split: Size = 5
     """Measured lags from here on are long."""
-    signal: float = 0.3
+    signal: Share = 0.3
     """Least mean rank correlation of the training score with the return."""
-    gain: float = 0.08
-    loss_allowed: float = 0.03
-    regret_cut: float = 0.4
-    transfer_kept: float = 0.5
-    no_hint_kept: float = 0.7
+    gain: Share = 0.08
+    loss_allowed: Share = 0.03
+    regret_cut: NonNegative = 0.4
+    transfer_kept: NonNegative = 0.5
+    no_hint_kept: NonNegative = 0.7
 
 
 class ReaderConfig(Section, frozen=True):
     """Training of the reader: behaviour cloning, then DAgger."""
 
-    full_share: float = 0.25
-    memories: tuple[str, ...] = ("lastk", "summary", "belief", "slots", "guide", "oracle-b")
-    budgets: tuple[int, ...] = (64, 128, 256)
-    points: int = 6000
+    full_share: Share = 0.25
+    memories: Names = ("lastk", "summary", "belief", "slots", "guide", "oracle-b")
+    budgets: Counts = (64, 128, 256)
+    points: Count = 6000
     """Sampled decision points per iteration."""
-    episodes: int | None = None
+    episodes: Count | None = None
     """Most episodes collected per iteration; all games at all fillers when unset."""
-    iterations: int = 2
-    epsilon: float = 0.1
-    rank: int = 32
-    alpha: int = 64
+    iterations: Count = 2
+    epsilon: Share = 0.1
+    rank: Count = 32
+    alpha: Count = 64
     """LoRA scale; the update counts alpha / rank times."""
-    learning_rate: float = 1e-4
-    warmup: float = 0.03
-    epochs: int = 2
-    batch: int = 16
-    micro_tokens: int = 16384
+    learning_rate: Positive = 1e-4
+    warmup: Share = 0.03
+    epochs: Count = 2
+    batch: Count = 16
+    micro_tokens: Count = 16384
     """Most tokens per forward pass while training."""
-    held_out: float = 0.05
+    held_out: Annotated[float, Meta(ge=0, lt=1)] = 0.05
     """Share of training games kept for monitoring."""
-    accept: float = 0.8
+    accept: Share = 0.8
     """Least online success with full history at filler 0."""
 
 
 class WriterConfig(Section, frozen=True):
     """Training of the writer from the reader's loss."""
 
-    games: int | None = None
+    memory: Text = "summary"
+    """The prompted format that is trained; its untrained self is what rounds are compared with."""
+    games: Count | None = None
     """Training games played per round, drawn anew for each; all when unset."""
-    episodes_per_game: int = 2
-    temperature: float = 0.7
-    epsilon: float = 0.1
-    points: int = 3984
-    phase_a_share: float = 0.5
-    candidates: int = 6
-    candidate_temperature: float = 1.0
-    horizon: int = 40
-    targets: tuple[int, ...] = (1, 4, 12)
+    episodes_per_game: Count = 2
+    temperature: NonNegative = 0.7
+    epsilon: Share = 0.1
+    points: Count = 3984
+    phase_a_share: Share = 0.5
+    candidates: Count = 6
+    candidate_temperature: NonNegative = 1.0
+    horizon: Count = 40
+    targets: Counts = (1, 4, 12)
     """K of S_K; the last is the one trained on."""
-    rounds: int = 3
+    rounds: Size = 3
     """DPO rounds after round 0."""
-    rank: int = 32
-    alpha: int = 64
-    sft_learning_rate: float = 1e-4
-    sft_epochs: int = 1
-    sft_batch: int = 16
-    dpo_learning_rate: float = 1e-5
-    dpo_epochs: int = 2
-    dpo_batch: int = 32
-    dpo_beta: float = 0.1
-    chosen_weight: float = 0.5
-    gap: float = 0.3
-    pairs_per_point: int = 2
-    outcome_points: int = 1000
-    outcome_phase_a_share: float = 0.25
-    outcome_gap: float = 0.2
-    a4_candidates: int = 12
-    a4_temperature: float = 1.1
-    seeds: int = 3
-    selection_budget: int = 128
-    validation_games: int | None = None
+    rank: Count = 32
+    alpha: Count = 64
+    warmup: Share = 0.03
+    """Of the optimizer steps, in SFT and in DPO."""
+    sft_learning_rate: Positive = 1e-4
+    sft_epochs: Count = 1
+    sft_batch: Count = 16
+    dpo_learning_rate: Positive = 1e-5
+    dpo_epochs: Count = 2
+    dpo_batch: Count = 32
+    dpo_beta: Positive = 0.1
+    chosen_weight: NonNegative = 0.5
+    gap: NonNegative = 0.3
+    pairs_per_point: Count = 2
+    outcome_points: Count = 1000
+    outcome_phase_a_share: Share = 0.25
+    outcome_gap: NonNegative = 0.2
+    a4_candidates: Count = 12
+    a4_temperature: NonNegative = 1.1
+    seeds: Count = 3
+    selection_budget: Count = 128
+    validation_games: Count | None = None
     """Games per room count on which rounds are compared; all when unset."""
 
 
 class ContinuationConfig(Section, frozen=True):
     """Study of score against return."""
 
-    points: int = 200
-    candidates: int = 8
-    memory: str = "summary"
-    budget: int = 128
+    points: Count = 200
+    candidates: Annotated[int, Meta(ge=2)] = 8
+    """At a point; fewer than two cannot be ranked."""
+    memory: Text = "summary"
+    budget: Count = 128
 
 
 class Config(Section, frozen=True):
     """The whole study."""
 
-    name: str
-    seed: int = 0
-    data: str = "data"
+    name: Text
+    seed: Size = 0
+    data: Text = "data"
     """Folder of game archives and caches."""
-    runs: str = "runs"
+    runs: Text = "runs"
     """Folder in which run directories are made."""
-    cache_gib: float = 20.0
+    cache_gib: NonNegative = 20.0
     """Size limit of the response cache; 0 switches it off."""
     games: GamesConfig = field(default_factory=GamesConfig)
     protocol: ProtocolConfig = field(default_factory=ProtocolConfig)
@@ -255,16 +272,18 @@ BASE = "base"
 def load(name: str) -> Config:
     """Read a shipped configuration by name, or any TOML file by path."""
     path = _find(name, Path())
-    plain = _read(path, ())
+    plain = _read(path)
     try:
-        config = msgspec.convert(plain, Config)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {_readable(str(error))}.") from error
-    try:
-        check(config)
+        config = typed(plain, Config)
+        _check_together(config)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     return config
+
+
+def check(config: Config) -> None:
+    """Refuse a configuration made in Python that no file could have stated."""
+    _check_together(typed(msgspec.to_builtins(config), Config))
 
 
 def _find(name: str, beside: Path) -> Path:
@@ -276,34 +295,56 @@ def _find(name: str, beside: Path) -> Path:
     return path
 
 
-def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
-    """A file's settings laid over those of its base, if it names one."""
-    if path.resolve() in above:
-        raise ConfigError(f"{path}: {BASE} leads back to this file; name another configuration.")
+def _read(path: Path) -> dict[str, Any]:
+    """A file's settings laid over those of its base, if it names one, and so on down."""
+    layers: list[dict[str, Any]] = []
+    seen: set[Path] = set()
+    next_one: Path | None = path
+    while next_one is not None:
+        path = next_one
+        if path.resolve() in seen:
+            raise ConfigError(f"{path}: {BASE} leads back to this file; name another configuration.")
+        seen.add(path.resolve())
+        layers.append(_decoded(path))
+        next_one = _base_of(path, layers[-1].pop(BASE, None))
+    joined: dict[str, Any] = {}
+    for layer in reversed(layers):
+        _lay_over(joined, layer)
+    return joined
+
+
+def _decoded(path: Path) -> dict[str, Any]:
     try:
         plain: dict[str, Any] = msgspec.toml.decode(path.read_bytes())
-    except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
+    except RecursionError:
+        raise ConfigError(f"{path} nests deeper than any setting does; write it flatter.") from None
+    except (msgspec.DecodeError, ValueError, OSError) as error:
         raise ConfigError(f"{path} cannot be read as TOML: {error}.") from error
-    base = plain.pop(BASE, None)
+    return plain
+
+
+def _base_of(path: Path, base: object) -> Path | None:
+    """The file that another one names as its base."""
     if base is None:
-        return plain
+        return None
     if not isinstance(base, str):
-        raise ConfigError(f"{path}: {BASE} must be the name or the path of a configuration, not {base!r}.")
+        raise ConfigError(f"{path}: {BASE} must be the name or the path of a configuration, not {shown(base)}.")
     try:
-        found = _find(base, path.parent)
+        return _find(base, path.parent)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-    return _laid_over(_read(found, (*above, path.resolve())), plain)
 
 
-def _laid_over(under: dict[str, Any], upper: dict[str, Any]) -> dict[str, Any]:
-    """Sections are joined key by key; any other value replaces the one below."""
-    joined = dict(under)
-    for name, value in upper.items():
-        below = under.get(name)
-        both = isinstance(value, dict) and isinstance(below, dict)
-        joined[name] = _laid_over(below, value) if both else value  # type: ignore[arg-type]
-    return joined
+def _lay_over(under: dict[str, Any], upper: dict[str, Any]) -> None:
+    """Tables are joined key by key; any other value replaces the one below."""
+    owed = [(under, upper)]
+    while owed:
+        below, above = owed.pop()
+        for name, value in above.items():
+            if isinstance(value, dict) and isinstance(below.get(name), dict):
+                owed.append((below[name], value))
+            else:
+                below[name] = value
 
 
 def names() -> list[str]:
@@ -316,27 +357,23 @@ def resolved(config: Config) -> str:
     return msgspec.toml.encode(_without_none(msgspec.to_builtins(config))).decode()
 
 
-def check(config: Config) -> None:
-    """Refuse numbers and combinations that no run could mean."""
-    for key, values in _numbers(msgspec.to_builtins(config)):
-        for value in values:
-            if value < 0:
-                raise ConfigError(f"{key} is {value}, but must not be negative.")
-    for key, share in _shares(config):
-        if not 0 <= share <= 1:
-            raise ConfigError(f"{key} is {share}, but is a share and must lie between 0 and 1.")
-    if not config.protocol.fillers:
-        raise ConfigError("protocol.fillers is empty; give at least one walk length, for example [0].")
-    for key, counts in _at_least_one(config):
-        if not counts or min(counts) < 1:
-            raise ConfigError(f"{key} must be at least 1.")
-    if config.games.take > config.games.recipe:
+def _check_together(config: Config) -> None:
+    """Refuse what no run could mean and no single field's bound can say."""
+    _check_games(config.games)
+    if re.search(r"[/\\\x00-\x1f]", config.name):
+        raise ConfigError(f"name is {shown(config.name)}, but becomes part of folder names: leave out / and \\.")
+    for key, edges in (
+        ("lag_bins", config.measure.lag_bins),
+        ("rewrite_bins", config.measure.rewrite_bins),
+        ("credit_bins", config.measure.credit_bins),
+    ):
+        if any(low >= high for low, high in pairwise(edges)):
+            raise ConfigError(f"measure.{key} is {list(edges)}, but the edges of bins must rise.")
+    if config.writer.memory not in PROMPTED:
         raise ConfigError(
-            "games.take is larger than games.recipe: there is nothing more to find than the recipe names."
+            f"writer.memory is {shown(config.writer.memory)}, but only a memory whose every write is one reply of the "
+            f"model has replies to learn from: use one of {', '.join(PROMPTED)}."
         )
-    unknown = sorted(set(config.games.rooms) - {1, 6, 9, 12})
-    if unknown:
-        raise ConfigError(f"games.rooms has {unknown[0]}, but TextWorld makes cooking games of 1, 6, 9 or 12 rooms.")
     model = config.reader_model or config.writer_model
     if config.agent.reader_adapter is not None and config.agent.reader_adapter not in model.adapters:
         raise ConfigError(
@@ -347,57 +384,20 @@ def check(config: Config) -> None:
             raise ConfigError(f"{key}.url is missing: a server backend needs the address to ask.")
 
 
-def _numbers(plain: dict[str, Any], prefix: str = "") -> list[tuple[str, list[float]]]:
-    found: list[tuple[str, list[float]]] = []
-    for name, value in plain.items():
-        if isinstance(value, dict):
-            found += _numbers(value, f"{prefix}{name}.")
-        elif isinstance(value, (int, float)):
-            found.append((prefix + name, [value]))
-        elif isinstance(value, (list, tuple)):
-            found.append((prefix + name, [one for one in value if isinstance(one, (int, float))]))
-    return found
-
-
-def _shares(config: Config) -> list[tuple[str, float]]:
-    return [
-        ("agent.epsilon", config.agent.epsilon),
-        ("reader.full_share", config.reader.full_share),
-        ("reader.epsilon", config.reader.epsilon),
-        ("reader.held_out", config.reader.held_out),
-        ("reader.accept", config.reader.accept),
-        ("reader.warmup", config.reader.warmup),
-        ("writer.epsilon", config.writer.epsilon),
-        ("writer.phase_a_share", config.writer.phase_a_share),
-        ("writer.outcome_phase_a_share", config.writer.outcome_phase_a_share),
-        ("stats.level", config.stats.level),
-        ("writer_model.retention", config.writer_model.retention),
-    ]
-
-
-def _at_least_one(config: Config) -> list[tuple[str, tuple[int, ...]]]:
-    return [
-        ("agent.budgets", config.agent.budgets),
-        ("games.rooms", config.games.rooms),
-        ("games.recipe", (config.games.recipe,)),
-        ("protocol.max_actions", (config.protocol.max_actions,)),
-        ("measure.points", (config.measure.points,)),
-        ("measure.oracle_samples", (config.measure.oracle_samples,)),
-        ("measure.block", (config.measure.block,)),
-        ("stats.resamples", (config.stats.resamples,)),
-        ("writer.targets", config.writer.targets),
-        ("writer.games", (1 if config.writer.games is None else config.writer.games,)),
-    ]
-
-
-def _readable(message: str) -> str:
-    """msgspec writes `Object contains unknown field `x` - at `$.games``; say it as key names."""
-    message = message.replace("Object contains unknown field", "unknown key")
-    if " - at `$" in message:
-        what, _, where = message.partition(" - at `$")
-        where = where.strip("`.").replace("...", "")
-        return f"{what} in [{where}]" if "unknown key" in what else f"{where}: {what}"
-    return message
+def _check_games(games: GamesConfig) -> None:
+    for key in ("train", "valid", "test", "recipe", "take"):
+        least, value = int(key == "recipe"), getattr(games, key)
+        if value < least:
+            raise ConfigError(f"games.{key} is {value}, but must be at least {least}.")
+    if games.take > games.recipe:
+        raise ConfigError(
+            "games.take is larger than games.recipe: there is nothing more to find than the recipe names."
+        )
+    if not games.rooms:
+        raise ConfigError("games.rooms is empty; give at least one entry or leave it out.")
+    unknown = sorted(set(games.rooms) - {1, 6, 9, 12})
+    if unknown:
+        raise ConfigError(f"games.rooms has {unknown[0]}, but TextWorld makes cooking games of 1, 6, 9 or 12 rooms.")
 
 
 def _without_none(plain: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.agent.bench import WRITTEN, Told, make_agent, make_job, play_all
 
-from dssr.agent.memory import Kit, Prompted, load_memory
+from dssr.agent.memory import TRAINED, Kit, Prompted, instruction_of, load_memory, split_name, with_adapter
 from dssr.agent.prompts import load_prompts
 from dssr.errors import ConfigError, LeakError
 from dssr.models.base import Generate, Message
@@ -139,6 +139,26 @@ def test_a_users_requests_are_looked_at(worlds: Worlds, plug: Any) -> None:
         play_all([make_job("train-1-000", plug(Cheating))], make_agent(worlds, model))
 
 
+def test_a_users_memory_gets_the_adapter_of_its_name(worlds: Worlds, plug: Any) -> None:
+    """Catches an adapter that the record names and the class never sees: the base would write in its name."""
+
+    class Tuned:
+        def __init__(self, kit: Kit) -> None:
+            self.kit = kit
+
+        async def write(self, view: View, previous: str) -> str:
+            messages = (Message("user", view.observation),)
+            request = Generate(messages, self.kit.budget, 0.0, 0, self.kit.adapter)
+            return (await self.kit.model.generate(request)).text
+
+    model = Told(lambda number, request: f"by {request.adapter}")
+    name, agent = plug(Tuned), make_agent(worlds, model)
+    runs = play_all([make_job("train-1-000", memory) for memory in (f"{name}@mine", f"{name}@other", name)], agent)
+    assert [played.episode.error for played in runs] == [None] * 3
+    assert [played.steps[0].write.state for played in runs] == ["by mine", "by other", "by None"]
+    assert len({played.episode.key for played in runs}) == 3
+
+
 @pytest.mark.parametrize(
     ("name", "part"),
     [
@@ -152,6 +172,18 @@ def test_a_users_requests_are_looked_at(worlds: Worlds, plug: Any) -> None:
 def test_wrong_names_say_what_to_do(name: str, part: str) -> None:
     with pytest.raises(ConfigError, match=part):
         load_memory(name, make_kit(), load_prompts())
+
+
+def test_a_trained_format_keeps_its_instruction() -> None:
+    """Catches a name under which a trained format would be asked with another prompt than it was trained with."""
+    assert with_adapter("summary", "r1") == f"{TRAINED}@r1"
+    for style in WRITTEN:
+        found, adapter = split_name(with_adapter(style, "r1"))
+        assert (instruction_of(found), adapter) == (style, "r1")
+        memory = load_memory(with_adapter(style, "r1"), make_kit(), load_prompts())
+        assert isinstance(memory, Prompted)
+        assert memory.system == load_prompts().writer(style, 64)
+        assert memory.kit.adapter == "r1"
 
 
 def test_formats_differ_in_the_retention_instruction_alone() -> None:

@@ -236,7 +236,7 @@ def test_adapters_are_models_of_the_server(server: FaultyServer, opened: Open) -
     model = opened(adapters={"mine": "tuned"})
     asyncio.run(model.generate(Generate(PROMPT, 16, 0.0, 0, "mine")))
     assert server.requests[0]["model"] == "tuned"
-    assert "no adapter is called 'other'" in refusal(model, Choose(PROMPT, ("A",), "other"))
+    assert "No adapter is called 'other'" in refusal(model, Choose(PROMPT, ("A",), "other"))
     with pytest.raises(ModelError, match="no model 'absent'; it has tiny, tuned"):
         opened(adapters={"mine": "absent"})
 

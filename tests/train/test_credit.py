@@ -2,6 +2,7 @@
 
 import pytest
 
+from dssr.config import MeasureConfig
 from dssr.measure.candidates import Candidate, WritePoint
 from dssr.train.results import coverage_rows, credit_rows, pair_row
 
@@ -20,6 +21,7 @@ def candidates(at: WritePoint, *pairs: tuple[float, float | None], hints: tuple[
     ]
 
 
+BINS = MeasureConfig().credit_bins
 POINTS = [point(1, -3), point(2, 2), point(3, 4, filler=40), point(4, 20, filler=40), point(5, 30), point(6, 6)]
 GROUPS = {
     POINTS[0].key: candidates(POINTS[0], (-1.0, 0.0), (-2.0, 0.0)),
@@ -34,7 +36,7 @@ GROUPS = {
 def test_credit_is_counted_per_group() -> None:
     """Catches points before the reveal or without directives counted in, shares of the wrong denominator, and best and
     worst taken by coverage instead of score. Of five rows, four points count: two tell the best from the worst."""
-    rows = {row.group: row for row in credit_rows("dssr, round 0", POINTS, GROUPS, "S12")}
+    rows = {row.group: row for row in credit_rows("dssr, round 0", POINTS, GROUPS, "S12", BINS)}
     assert set(rows) == {
         "all", "F'=0", "F'=40", "1-4 steps after reveal", "15-29 steps after reveal", "30+ steps after reveal"
     }  # fmt: skip
@@ -55,7 +57,7 @@ def test_credit_is_counted_per_group() -> None:
 
 def test_no_point_gives_no_row() -> None:
     """Catches a division by zero when a round has no point after the reveal."""
-    assert credit_rows("a", POINTS[:1], GROUPS, "S12") == []
+    assert credit_rows("a", POINTS[:1], GROUPS, "S12", BINS) == []
     assert coverage_rows("a", POINTS[:1], GROUPS, (0, 1, 3)) == []
     assert pair_row("a", {}, "S12", 0.3, 2).points == 0
 

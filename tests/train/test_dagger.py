@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -11,10 +12,12 @@ from tests.train.test_line import Killed, dies_at, study
 
 from dssr.agent.store import stored
 from dssr.config import Config, ReaderConfig
+from dssr.errors import LeakError
 from dssr.record.run import Run
 from dssr.session import silent
 from dssr.train import lora
 from dssr.train.reader.dagger import Dagger, bare, with_reader
+from dssr.worlds.base import Worlds
 from dssr.worlds.cooking.archive import Archive
 
 pytestmark = pytest.mark.slow
@@ -65,3 +68,32 @@ def test_training_starts_without_the_adapter_it_replaces(archive: Archive, tmp_p
     named = with_reader(config, tmp_path / "adapter")
     assert named.agent.reader_adapter is not None
     assert bare(named) == config
+
+
+@pytest.mark.parametrize(("number", "role"), [(1, "writer"), (2, "reader")])
+def test_a_leak_in_a_collection_is_refused(number: int, role: str, archive: Archive, tmp_path: Path) -> None:
+    """Catches a reader trained on prompts nobody searched: those of episodes driven by the reference action, which have
+    no reader prompts, and of those the reader drove. The plan is put into one stored prompt before the run ends."""
+    config = small(archive, make_tiny(tmp_path / "model"), tmp_path / "data")
+
+    def die_at_the_end(stage: str, done: int, of: int) -> None:
+        if stage == f"collect {number} train" and done == of:
+            raise Killed
+
+    with pytest.raises(Killed):
+        asyncio.run(Dagger(config, tmp_path / "reader", die_at_the_end).train())
+    place = tmp_path / "reader" / f"collect-{number}-train"
+    log = place / "prompts.jsonl"
+    prompts = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {prompt["role"] for prompt in prompts} == ({"writer"} if number == 1 else {"writer", "reader"})
+    games = {played.episode.key: played.episode.job.game for played in stored(Run.open(place))}
+    shown = next(prompt for prompt in prompts if prompt["role"] == role)
+    with closing(Worlds(archive)) as worlds, worlds.playing(games[shown["episode"]]) as world:
+        plan = world.start().moment.privileged.walkthrough
+    shown["messages"][-1][1] += "\n" + ", ".join(plan)
+    log.write_text("".join(json.dumps(prompt) + "\n" for prompt in prompts))
+    with pytest.raises(LeakError, match=rf"the first a plan in a {role} prompt"):
+        asyncio.run(Dagger(config, tmp_path / "reader", silent).train())
+    assert (place / "failed.json").exists()
+    assert not (place / "summary.json").exists()
+    assert not Dagger(config, tmp_path / "reader", silent).adapter(number).exists()

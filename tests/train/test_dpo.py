@@ -3,31 +3,47 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from tests.tiny import make_tiny
 from transformers import AutoTokenizer
 
-from dssr.config import ModelConfig, WriterConfig
+from dssr.config import ModelConfig
 from dssr.errors import ModelError
 from dssr.models.adapters import adapter_digest
 from dssr.models.base import Message
 from dssr.models.load import load_model
 from dssr.train import lora
 from dssr.train.fit import (
-    Example,
-    Preference,
+    PreferenceLoss,
+    Replies,
     assistant,
-    build_trainer,
     chat,
     preference_loss,
+    preference_trainer,
     train_dpo,
     train_sft,
     trainer_settings,
 )
+from dssr.train.lora import Fit
+from dssr.train.round import Example, Preference
 
-CONFIG = WriterConfig(rank=4, alpha=8, sft_batch=4, dpo_batch=4, sft_learning_rate=1e-2, dpo_learning_rate=1e-3)
+LOSS = PreferenceLoss(beta=0.1, chosen_weight=0.5)
+
+
+def sft(base: str, folder: Path, **changes: Any) -> Fit:
+    """A short training in one folder."""
+    settings: dict[str, Any] = {
+        "rate": 1e-2, "epochs": 1, "batch": 4, "warmup": 0.03, "rank": 4, "alpha": 8, "seed": 3, "device": "cpu",
+        "work": folder / "work", "out": folder / "adapter", "card": {"name": "test"},
+    }  # fmt: skip
+    return Fit(base=base, **(settings | changes))
+
+
+def dpo(base: str, folder: Path, **changes: Any) -> Fit:
+    return sft(base, folder, **({"rate": 1e-3, "epochs": 2, "seed": 5} | changes))
 
 
 def asked(number: int) -> tuple[Message, ...]:
@@ -46,8 +62,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def round0(base: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("round0")
-    train_sft(base, "float32", EXAMPLES, CONFIG, folder / "work", folder / "r0", 3, {"name": "r0"})
-    return folder / "r0"
+    train_sft(sft(base, folder), EXAMPLES)
+    return folder / "adapter"
 
 
 def logprob(model: torch.nn.Module, base: str, messages: tuple[Message, ...], reply: str) -> tuple[torch.Tensor, int]:
@@ -65,8 +81,8 @@ def test_loss_reference_and_gradient_equal_the_pure_function(base: str, round0: 
 
     The policy is moved away from the reference first: at the start all margins are zero and any reference would do.
     """
-    model = lora.load(lora.load_base(base, "float32"), round0)
-    trainer = build_trainer(model, base, PAIRS[:1], CONFIG, tmp_path / "work", 0, cpu=True)
+    fit = dpo(base, tmp_path, seed=0)
+    trainer = preference_trainer(fit, lora.load(fit, round0), PAIRS[:1], LOSS)
     torch.manual_seed(1)
     with torch.no_grad():
         for name, weight in trainer.model.named_parameters():
@@ -81,7 +97,7 @@ def test_loss_reference_and_gradient_equal_the_pure_function(base: str, round0: 
     theirs = {name: weight.grad.clone() for name, weight in weights.items()}
     trainer.model.zero_grad()
 
-    previous = lora.load(lora.load_base(base, "float32"), round0).eval()
+    previous = lora.load(fit, round0).eval()
     pair = PAIRS[0]
     chosen, tokens = logprob(trainer.model, base, pair.messages, pair.chosen)
     rejected, _ = logprob(trainer.model, base, pair.messages, pair.rejected)
@@ -89,15 +105,8 @@ def test_loss_reference_and_gradient_equal_the_pure_function(base: str, round0: 
         reference_chosen, _ = logprob(previous, base, pair.messages, pair.chosen)
         reference_rejected, _ = logprob(previous, base, pair.messages, pair.rejected)
     assert abs(float(chosen.detach() - reference_chosen)) > 0.1
-    ours = preference_loss(
-        chosen,
-        rejected,
-        reference_chosen,
-        reference_rejected,
-        torch.tensor(tokens),
-        CONFIG.dpo_beta,
-        CONFIG.chosen_weight,
-    )
+    policy, reference = Replies(chosen, rejected), Replies(reference_chosen, reference_rejected)
+    ours = preference_loss(policy, reference, torch.tensor(tokens), LOSS)
     assert float(loss.detach()) == pytest.approx(float(ours.detach()), abs=2e-4)
     ours.backward()  # type: ignore[no-untyped-call]
     for name, weight in weights.items():
@@ -108,21 +117,21 @@ def test_loss_reference_and_gradient_equal_the_pure_function(base: str, round0: 
 def test_killed_and_resumed_training_ends_in_the_same_bytes(base: str, round0: Path, tmp_path: Path) -> None:
     """Catches an order of examples, a learning rate or an optimizer state that a resume does not restore."""
     torch.set_num_threads(1)
-    whole = train_dpo(base, "float32", round0, PAIRS, CONFIG, tmp_path / "w1", tmp_path / "a", 5, {"name": "r1"})
+    told: list[tuple[int, int]] = []
+    whole = train_dpo(dpo(base, tmp_path / "a"), PAIRS, round0, LOSS, lambda *step: told.append(step))
+    assert told == [(step + 1, 24) for step in range(24)]
 
     class Killed(Exception):
         pass
 
-    def kill(step: int) -> None:
+    def kill(step: int, of: int) -> None:
         if step == 13:
             raise Killed
 
     with pytest.raises(Killed):
-        train_dpo(
-            base, "float32", round0, PAIRS, CONFIG, tmp_path / "w2", tmp_path / "b", 5, {"name": "r1"}, on_step=kill
-        )
-    assert not (tmp_path / "b").exists()
-    again = train_dpo(base, "float32", round0, PAIRS, CONFIG, tmp_path / "w2", tmp_path / "b", 5, {"name": "r1"})
+        train_dpo(dpo(base, tmp_path / "b"), PAIRS, round0, LOSS, kill)
+    assert not (tmp_path / "b" / "adapter").exists()
+    again = train_dpo(dpo(base, tmp_path / "b"), PAIRS, round0, LOSS)
     assert again == whole
     assert again != lora.content_hash(round0)
 
@@ -137,13 +146,13 @@ def test_adapter_of_another_base_is_refused(base: str, round0: Path, tmp_path: P
         ("reseeded", make_tiny(tmp_path / "reseeded", seed=1)),
     ):
         with pytest.raises(ModelError, match=f"was not trained on .*{name}"):
-            lora.load(lora.load_base(str(other), "float32"), round0)
+            lora.load(sft(str(other), tmp_path), round0)
         config = ModelConfig(
             backend="hf", path=str(other), dtype="float32", device="cpu", threads=1, adapters={"r0": str(round0)}
         )
-        with pytest.raises(ModelError, match=r"adapter r0 was trained on .*; use its own base"):
+        with pytest.raises(ModelError, match=r"Adapter r0 was trained on .*; use its own base"):
             load_model(config)
-    lora.load(lora.load_base(base, "float32"), round0)
+    lora.load(sft(base, tmp_path), round0)
 
 
 def test_an_adapter_is_known_by_what_it_computes(base: str, round0: Path, tmp_path: Path) -> None:
@@ -151,31 +160,32 @@ def test_an_adapter_is_known_by_what_it_computes(base: str, round0: Path, tmp_pa
     process, or the folder in which the base lay: equal trainings would then collect different data."""
     copy = tmp_path / "copy"
     shutil.copytree(round0, copy)
-    trainer_settings = json.loads((copy / "adapter_config.json").read_text())
-    trainer_settings["target_modules"].reverse()
-    trainer_settings["base_model_name_or_path"] = "elsewhere/base"
-    (copy / "adapter_config.json").write_text(json.dumps(trainer_settings))
+    settings = json.loads((copy / "adapter_config.json").read_text())
+    settings["target_modules"].reverse()
+    settings["base_model_name_or_path"] = "elsewhere/base"
+    (copy / "adapter_config.json").write_text(json.dumps(settings))
     assert adapter_digest(copy) == adapter_digest(round0)
-    trainer_settings["lora_alpha"] += 1
-    (copy / "adapter_config.json").write_text(json.dumps(trainer_settings))
+    settings["lora_alpha"] += 1
+    (copy / "adapter_config.json").write_text(json.dumps(settings))
     assert adapter_digest(copy) != adapter_digest(round0)
 
 
 def test_training_uses_the_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Catches an hf model sent to the CPU on a machine with a GPU, and half precision for a base in single."""
-    assert lora.on_cpu("cpu")
-    assert not lora.on_cpu("cuda")
-    for present in (True, False):
-        monkeypatch.setattr(torch.cuda, "is_available", lambda present=present: present)
-        assert lora.on_cpu("auto") is not present
-    assert [
-        trainer_settings(tmp_path, 1e-4, 1, 8, 0.03, 0, cpu, half)["bf16"]
-        for cpu in (True, False)
-        for half in (True, False)
-    ] == [False, False, True, False]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert [sft("b", tmp_path, device=device).place for device in ("cpu", "cuda", "auto")] == ["cpu", "cuda", "cuda"]
+    settings = [
+        trainer_settings(sft("b", tmp_path, device=device, dtype=dtype))["bf16"]
+        for device in ("cpu", "auto")
+        for dtype in ("bfloat16", "float32")
+    ]
+    assert settings == [False, False, True, False]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert sft("b", tmp_path).place == "cpu"
+    assert sft("b", tmp_path, device="auto").on_cpu
 
 
 def test_an_adapter_is_never_overwritten(base: str, round0: Path, tmp_path: Path) -> None:
     """Catches a second training that replaces what a run has recorded by hash."""
     with pytest.raises(ModelError, match="never overwritten"):
-        train_sft(base, "float32", EXAMPLES[:4], CONFIG, tmp_path / "work", round0, 3, {"name": "r0"})
+        train_sft(sft(base, tmp_path, out=round0), EXAMPLES[:4])

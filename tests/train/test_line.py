@@ -8,6 +8,8 @@ import pytest
 import torch
 from tests.tiny import make_tiny
 
+from dssr.agent.prompts import load_prompts
+from dssr.agent.store import stored
 from dssr.config import (
     AgentConfig,
     Config,
@@ -21,11 +23,12 @@ from dssr.config import (
 from dssr.errors import UsageError
 from dssr.measure.candidates import Candidate, WritePoint
 from dssr.record.run import Run
+from dssr.report.write import make_report
 from dssr.session import silent
 from dssr.train import lora
 from dssr.train.line import Line
 from dssr.train.round import adapter_folder
-from dssr.types import Progress
+from dssr.types import Audit, Progress
 from dssr.worlds.cooking.archive import Archive
 
 pytestmark = pytest.mark.slow
@@ -105,6 +108,39 @@ def test_a_killed_line_ends_in_the_same_adapters(archive: Archive, base: Path, t
         for log in ("episodes", "steps", "points", "candidates"):
             left, right = (tmp_path / name / f"round-{number}" / f"{log}.jsonl" for name in ("whole", "killed"))
             assert left.read_bytes() == right.read_bytes(), log
+
+
+def test_any_prompted_format_can_be_trained(archive: Archive, base: Path, tmp_path: Path) -> None:
+    """Catches a line that collects, learns, validates or compares with the summary prompt although another is asked
+    for, and a trained format that the report does not know."""
+    config = study(archive, base, tmp_path / "data")
+    config = msgspec.structs.replace(config, writer=msgspec.structs.replace(config.writer, memory="belief"))
+    line = Line(config, "dssr", 0, tmp_path / "line", silent)
+    rows = asyncio.run(line.train(range(2)))
+    assert [row["round"] for row in rows] == ["untrained", 0, 1]
+    assert {row["base"] for row in rows[-1]["against_untrained"]} == {"belief"}
+    played = {
+        place: {one.episode.job.cell.memory for one in stored(Run.open(tmp_path / "line" / place))}
+        for place in ("round-0", "round-1", "valid-untrained", "valid-0", "valid-1")
+    }
+    assert played == {
+        "round-0": {"belief"},
+        "round-1": {"belief@r0"},
+        "valid-untrained": {"belief"},
+        "valid-0": {"belief@r0"},
+        "valid-1": {"belief@r1"},
+    }
+    system = load_prompts().writer("belief", 24)
+    asked = [one.messages[0].content for one in asyncio.run(line.data(0)).examples(line.archive)]
+    assert asked == [system] * len(asked)
+    prompts = [prompt for one in stored(Run.open(tmp_path / "line" / "valid-1")) for prompt in one.prompts]
+    assert {one.messages[0][1] for one in prompts if one.role == "writer"} == {system}
+    valid = Run.open(tmp_path / "line" / "valid-1")
+    assert "writer@r1" in valid.info.models
+    assert any(True for _ in valid.read("audits", Audit))
+    report = make_report([valid.path, tmp_path / "line" / "valid-untrained"], tmp_path / "report", ["markdown"])
+    grid = next(table for table in report.tables if table.name == "grid")
+    assert {getattr(row, "memory", None) for row in grid.rows} == {"belief", "belief@r1"}
 
 
 def test_variants_share_candidates_and_differ_in_what_they_learn_from(

@@ -51,13 +51,13 @@ def test_tree_gives_the_loss_and_gradient_of_separate_prompts_with_full_logits()
     wanted = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
     model.zero_grad()
     model.set_attn_implementation(ATTENTION)
-    grove = PromptTree()
-    grove.plant(asked[:4])
-    grove.plant(asked[4:])
-    assert len(grove.ids) < sum(len(prompt.ids) for prompt in asked) - 100
-    losses = label_losses(model, grove)
+    tree = PromptTree()
+    tree.add(asked[:4])
+    tree.add(asked[4:])
+    assert len(tree.ids) < sum(len(prompt.ids) for prompt in asked) - 100
+    losses = label_losses(model, tree)
     order = {prompt.label: loss for prompt, loss in zip(asked, plain, strict=True)}
-    for label, loss in zip(grove.labels, losses, strict=True):
+    for label, loss in zip(tree.labels, losses, strict=True):
         assert torch.allclose(loss, order[label], atol=1e-5)
     losses.sum().backward()  # type: ignore[no-untyped-call]
     for name, weight in model.named_parameters():
@@ -71,9 +71,9 @@ def test_a_prompt_that_begins_another_is_still_asked() -> None:
     asked = [Prompt(tuple(range(20)), 3), Prompt(tuple(range(12)), 5)]
     plain = plain_losses(model, asked)
     model.set_attn_implementation(ATTENTION)
-    grove = PromptTree()
-    grove.plant(asked)
-    assert torch.allclose(label_losses(model, grove), plain, atol=1e-5)
+    tree = PromptTree()
+    tree.add(asked)
+    assert torch.allclose(label_losses(model, tree), plain, atol=1e-5)
 
 
 def test_rows_respect_the_token_limit() -> None:

@@ -3,7 +3,7 @@
 from collections import Counter
 from fractions import Fraction
 
-from dssr.config import ReaderConfig
+from dssr.config import Config, ReaderConfig
 from dssr.train.reader.mixture import ReaderPoint, apportion, batches, context_variants, held_out, jobs_for, stratified
 from dssr.types import Game, Options
 
@@ -33,6 +33,14 @@ def test_nineteen_variants_with_a_quarter_for_full_history() -> None:
     assert counts == [1500] + [250] * 18
 
 
+def test_a_share_of_nothing_is_no_variant() -> None:
+    """Catches a division by zero, hours into the training, when one side of the mixture is left out."""
+    for share, memories in ((0.0, {"lastk"}), (1.0, {"full"})):
+        config = ReaderConfig(memories=("lastk",), budgets=(64,), full_share=share, points=50)
+        supply = points("full", None, 90) + points("lastk", 64, 90)
+        assert Counter(one.memory for one in stratified(supply, config, 0)) == dict.fromkeys(memories, 50)
+
+
 def test_apportion_adds_up_for_any_shares() -> None:
     """Catches rounding that loses or invents points."""
     for total in (0, 1, 7, 100, 999):
@@ -47,12 +55,12 @@ def test_apportion_adds_up_for_any_shares() -> None:
 def test_episodes_are_dealt_by_the_shares() -> None:
     """Catches an iteration in which a kind of context never occurs, and one that depends on the order of games."""
     games = [game(n) for n in range(40)]
-    jobs = jobs_for(games, ReaderConfig(), (0, 10, 20, 40), "post", "reference", 0, 1)
+    jobs = jobs_for(games, Config(name="paper"), "reference", 1)
     counts = Counter((job.cell.memory, job.cell.budget) for job in jobs)
     assert counts["full", None] == 40
     assert set(counts.values()) <= {40, 6, 7}
     assert len({(job.game, job.cell.filler) for job in jobs}) == 160
-    assert jobs == jobs_for(games, ReaderConfig(), (0, 10, 20, 40), "post", "reference", 0, 1)
+    assert jobs == jobs_for(games, Config(name="paper"), "reference", 1)
 
 
 def test_the_sample_keeps_the_weights_when_a_variant_is_scarce() -> None:

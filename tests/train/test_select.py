@@ -3,7 +3,7 @@
 import pytest
 
 from dssr.errors import StatsError
-from dssr.train.results import RoundResult, best_rounds, selected, standings
+from dssr.train.results import RoundResult, best_rounds, selected, validated_rounds
 
 
 def result(writer: str, number: int, seed: int, filler: int, success: float) -> RoundResult:
@@ -47,4 +47,4 @@ def test_the_untrained_writer_is_never_selected() -> None:
 def test_rounds_at_different_fillers_are_refused() -> None:
     """Catches means over different walks ranked against each other."""
     with pytest.raises(StatsError, match="different fillers"):
-        standings([*rounds("dssr", 0, (0.1, 0.1)), result("K=1", 0, 0, 0, 0.5)])
+        validated_rounds([*rounds("dssr", 0, (0.1, 0.1)), result("K=1", 0, 0, 0, 0.5)])

@@ -93,7 +93,7 @@ def test_a_cancelled_request_leaves_the_engine_well(engine: Model) -> None:
 def test_adapters_that_do_not_fit_are_refused_at_once(checkpoint: Path, place: str) -> None:
     """Catches an adapter of another base, or none at all, found only after the engine's minute of loading."""
     config = settings(checkpoint, "vllm", adapters=(place,))
-    with pytest.raises(ModelError, match=f"adapter {place}"):
+    with pytest.raises(ModelError, match=f"Adapter {place}"):
         load_model(config)
 
 

@@ -196,7 +196,7 @@ def find_class(name: str) -> Callable[[Kit], Memory]:
 
 
 def split_name(memory: str) -> tuple[str, str | None]:
-    """`dssr@round3` is the format `dssr` with the adapter `round3`."""
+    """`dssr@round3` is the format `dssr` with the adapter `round3`; any format or class may have one."""
     style, _, adapter = memory.partition("@")
     if style == TRAINED and not adapter:
         raise ConfigError("The memory dssr needs its adapter: write dssr@NAME, NAME being one of the model's adapters.")
@@ -204,18 +204,24 @@ def split_name(memory: str) -> tuple[str, str | None]:
 
 
 def load_memory(name: str, kit: Kit, prompts: Prompts) -> Memory:
-    """The memory of this name, for a kit whose adapter is the one in the name."""
+    """The memory of this name, built from the kit with the adapter in the name."""
     style, adapter = split_name(name)
+    kit = msgspec.structs.replace(kit, adapter=adapter)
     if ":" in style:
         return Plugged(kit, style)
     if style != TRAINED and style not in RETENTION:
         known = ", ".join((*RETENTION, "dssr@ADAPTER", "full", "lastk", "oracle-b", "package.module:Class"))
         raise ConfigError(f"There is no memory {name!r}; use one of {known}.")
-    kit = msgspec.structs.replace(kit, adapter=adapter)
     return Prompted(kit, prompts.writer(instruction_of(style), kit.budget))
 
 
+def with_adapter(style: str, adapter: str) -> str:
+    """The name of a format with a trained adapter: `dssr@NAME` has the summary prompt, `belief@NAME` its own."""
+    return f"{TRAINED if style == 'summary' else style}@{adapter}"
+
+
 def instruction_of(style: str) -> str:
+    """The format whose retention instruction a memory is written under."""
     return "summary" if style == TRAINED else style
 
 

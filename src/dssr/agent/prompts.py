@@ -12,12 +12,14 @@ came from the view or the previous state never raises an alarm.
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from dssr.config import PROMPTED
 from dssr.errors import ConfigError, LeakError
 from dssr.models.base import Choose, Chosen, Generate, Generated, Message, Model, Tokenizer
 from dssr.types import LABELS, Record, View
 
 SHIPPED = Path(__file__).parent / "texts"
-RETENTION = ("summary", "belief", "slots", "guide")
+RETENTION = PROMPTED
+"""Each has a retention instruction of its own."""
 FILES = ("writer", "reader", *RETENTION)
 
 

@@ -71,7 +71,7 @@ class Adapters:
             return None
         if name not in self._digests:
             known = ", ".join(self._digests) or "none"
-            raise ModelError(f"adapter {name} is not loaded (loaded: {known}); name its folder under `adapters`")
+            raise ModelError(f"Adapter {name} is not loaded (loaded: {known}); name its folder under `adapters`.")
         return self._digests[name]
 
     def use(self, name: str | None) -> None:
@@ -107,19 +107,21 @@ class Adapters:
 def check_adapter(folder: Path, name: str, model: Any, base: str, weights: str) -> None:
     """Refuses an adapter that is not plain LoRA in safetensors, or not of these base weights."""
     if not (folder / SETTINGS).is_file():
-        raise ModelError(f"adapter {name}: {folder} holds no {SETTINGS}; give the folder of a saved LoRA adapter")
+        raise ModelError(f"Adapter {name}: {folder} holds no {SETTINGS}; give the folder of a saved LoRA adapter.")
     if not (folder / WEIGHTS).is_file():
-        raise ModelError(f"adapter {name}: {folder} holds no {WEIGHTS}; only safetensors adapters are loaded")
+        raise ModelError(f"Adapter {name}: {folder} holds no {WEIGHTS}; only safetensors adapters are loaded.")
     try:
         settings = json.loads((folder / SETTINGS).read_text())
         trained_on = str(settings.get("base_model_name_or_path"))
     except (ValueError, AttributeError) as error:
-        raise ModelError(f"adapter {name}: the settings in {folder} cannot be read: {error}") from error
+        raise ModelError(
+            f"Adapter {name}: the settings in {folder} cannot be read ({error}); save it again."
+        ) from error
     if settings.get("peft_type") != "LORA" or settings.get("modules_to_save"):
-        raise ModelError(f"adapter {name} is not a plain LoRA adapter; dssr loads no other kind")
+        raise ModelError(f"Adapter {name} is not a plain LoRA adapter; dssr loads no other kind.")
     stranger = _hub_name(trained_on) and _hub_name(base) and trained_on != base
     if stranger or not fits_base(folder, weights):
-        raise ModelError(f"adapter {name} was trained on {trained_on}, not on the weights of {base}; use its own base")
+        raise ModelError(f"Adapter {name} was trained on {trained_on}, not on the weights of {base}; use its own base.")
     _check_shapes(folder, name, model, base, trained_on)
 
 
@@ -131,7 +133,7 @@ def fits_base(folder: Path, weights: str) -> bool:
     try:
         return bool(json.loads(file.read_text())["weights"] == weights)
     except (ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"the stamp {file} cannot be read ({error}); save the adapter again") from error
+        raise ModelError(f"The stamp {file} cannot be read ({error}); save the adapter again.") from error
 
 
 def _hub_name(text: str) -> bool:
@@ -146,7 +148,7 @@ def _check_shapes(folder: Path, name: str, model: Any, base: str, trained_on: st
         with safe_open(str(folder / WEIGHTS), framework="pt") as file:
             shapes = {key: tuple(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise ModelError(f"adapter {name}: {folder / WEIGHTS} is damaged ({error}); save it again") from error
+        raise ModelError(f"Adapter {name}: {folder / WEIGHTS} is damaged ({error}); save it again.") from error
     for key, shape in shapes.items():
         place, _, part = key.removeprefix("base_model.model.").partition(".lora_")
         module = modules.get(place)
@@ -154,11 +156,11 @@ def _check_shapes(folder: Path, name: str, model: Any, base: str, trained_on: st
         module = getattr(module, "base_layer", module)
         weight = getattr(module, "weight", None)
         if part not in ("A.weight", "B.weight"):
-            raise ModelError(f"adapter {name} holds {key}, which is not part of a plain LoRA adapter")
+            raise ModelError(f"Adapter {name} holds {key}, which is not part of a plain LoRA adapter.")
         if place.endswith(("lm_head", "embed_tokens")):
-            raise ModelError(f"adapter {name} changes {place}; dssr takes adapters of the layers in between only")
+            raise ModelError(f"Adapter {name} changes {place}; dssr takes adapters of the layers in between only.")
         side = 1 if part == "A.weight" else 0
         if weight is None or shape[side] != weight.shape[side]:
             raise ModelError(
-                f"adapter {name} was trained on {trained_on} and does not fit {base} (at {place}); use its own base"
+                f"Adapter {name} was trained on {trained_on} and does not fit {base} (at {place}); use its own base."
             )

@@ -35,12 +35,12 @@ class Background:
 
     async def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if self._stopped:
-            raise ModelError(f"{self._name} was closed; load the model again")
+            raise ModelError(f"{self._name} was closed; load the model again.")
         try:
             return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(make(), self._loop))
         except asyncio.CancelledError:
             if self._stopped:
-                raise ModelError(f"{self._name} was closed before it answered") from None
+                raise ModelError(f"{self._name} was closed before it answered.") from None
             raise
 
     def stop(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:

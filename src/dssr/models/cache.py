@@ -169,7 +169,7 @@ class Cache:
         damage = getattr(error, "sqlite_errorname", None) or str(error)
         if not any(word in damage for word in ("CORRUPT", "NOTADB", "malformed", "not a database")):
             raise RecordError(
-                f"the response cache {self.path} cannot be used ({error}); free it or name another"
+                f"The response cache {self.path} cannot be used ({error}); free it or name another."
             ) from (error)
         self.damaged += 1
         number = 1

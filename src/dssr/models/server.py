@@ -89,7 +89,7 @@ def parse(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ModelError(f"the server's answer is not a usable {kind.__name__.lower()}: {error}") from None
+        raise ModelError(f"The server's answer is not a usable {kind.__name__.lower()}: {error}.") from None
 
 
 def generated(body: bytes, prompt: int | None, max_tokens: int, tokenizer: Tokenizer) -> Generated:
@@ -98,19 +98,19 @@ def generated(body: bytes, prompt: int | None, max_tokens: int, tokenizer: Token
     choice = _only_choice(completion, prompt)
     text = choice.message.content
     if text is None:
-        raise ModelError("the server's answer holds no text; use a model that replies without tools or reasoning")
+        raise ModelError("The server's answer holds no text; use a model that replies without tools or reasoning.")
     if choice.finish_reason not in ENDINGS:
-        raise ModelError(f"the server ended the reply with {choice.finish_reason!r} instead of 'stop' or 'length'")
+        raise ModelError(f"The server ended the reply with {choice.finish_reason!r} instead of 'stop' or 'length'.")
     here = len(tokenizer.encode(text))
     if completion.usage is None:
         return Generated(text, here)
     count = completion.usage.completion_tokens
     if not 0 <= count <= max_tokens:
-        raise ModelError(f"the server reports {count} tokens where at most {max_tokens} were asked for")
+        raise ModelError(f"The server reports {count} tokens where at most {max_tokens} were asked for.")
     # Sampled tokens re-encode to about as many or fewer, so half is far outside of what can be.
     if count < here / 2:
         raise ModelError(
-            f"the server reports {count} tokens for a reply of {here}; set `tokenizer` to that of the served model"
+            f"The server reports {count} tokens for a reply of {here}; set `tokenizer` to that of the served model."
         )
     return Generated(text, count)
 
@@ -119,18 +119,18 @@ def chosen(body: bytes, prompt: int | None, labels: Sequence[str]) -> Chosen:
     """Log-probabilities over exactly the labels, or a refusal that says what is missing."""
     choice = _only_choice(parse(body, Completion), prompt)
     if choice.logprobs is None or not choice.logprobs.content:
-        raise ModelError("the server gives no log-probabilities, which a reader needs; use one with `logprobs`")
+        raise ModelError("The server gives no log-probabilities, which a reader needs; use one with `logprobs`.")
     if len(choice.logprobs.content) != 1:
-        raise ModelError(f"the server answered with {len(choice.logprobs.content)} tokens where one was asked for")
+        raise ModelError(f"The server answered with {len(choice.logprobs.content)} tokens where one was asked for.")
     known: dict[str, float] = {}
     for score in choice.logprobs.content[0].top_logprobs:
         if known.setdefault(score.token, score.logprob) != score.logprob:
-            raise ModelError(f"the server gives two log-probabilities for the token {score.token!r}")
+            raise ModelError(f"The server gives two log-probabilities for the token {score.token!r}.")
     missing = [label for label in labels if known.get(label, UNKNOWN) <= UNKNOWN]
     if missing:
         raise ModelError(
-            f"the server gives no log-probability for {len(missing)} of {len(labels)} labels "
-            f"({', '.join(missing)}); serve the reader with vLLM, which scores every label"
+            f"The server gives no log-probability for {len(missing)} of {len(labels)} labels "
+            f"({', '.join(missing)}); serve the reader with vLLM, which scores every label."
         )
     return Chosen(renormalised([known[label] for label in labels]))
 
@@ -138,11 +138,11 @@ def chosen(body: bytes, prompt: int | None, labels: Sequence[str]) -> Chosen:
 def renormalised(logprobs: Sequence[float]) -> tuple[float, ...]:
     """Log-probabilities that sum to one over the given ones alone."""
     if not all(math.isfinite(value) for value in logprobs):
-        raise ModelError("the model gave log-probabilities that are not finite numbers; check its weights and dtype")
+        raise ModelError("The model gave log-probabilities that are not finite numbers; check its weights and dtype.")
     top = max(logprobs)
     total = top + math.log(math.fsum(math.exp(value - top) for value in logprobs))
     if total > ROUNDING:
-        raise ModelError("the model gave probabilities that add up to more than one; its answer cannot be trusted")
+        raise ModelError("The model gave probabilities that add up to more than one; its answer cannot be trusted.")
     return tuple(value - total for value in logprobs)
 
 
@@ -151,11 +151,11 @@ def _only_choice(completion: Completion, prompt: int | None) -> Choice:
     there = completion.usage.prompt_tokens if completion.usage else None
     if prompt is not None and there is not None and there != prompt:
         raise ModelError(
-            f"the server read a prompt of {there} tokens that has {prompt} here; "
-            "set `tokenizer` to the folder or hub name of the served model, with the same chat template"
+            f"The server read a prompt of {there} tokens that has {prompt} here; "
+            "set `tokenizer` to the folder or hub name of the served model, with the same chat template."
         )
     if len(completion.choices) != 1:
-        raise ModelError(f"the server answered with {len(completion.choices)} choices where one was asked for")
+        raise ModelError(f"The server answered with {len(completion.choices)} choices where one was asked for.")
     return completion.choices[0]
 
 
@@ -177,7 +177,7 @@ class ServerModel:
         self._config = config
         self._key = os.environ.get(config.key_variable)
         self._first_pause = first_pause
-        self._background = Background(f"the client of {self.name}")
+        self._background = Background(f"The client of {self.name}")
         self._cards: dict[str, Card] = {}
         self._labels: dict[str, int] | None = None
         try:
@@ -198,7 +198,7 @@ class ServerModel:
         for served in (self.name, *self._config.adapters.values()):
             if served not in self._cards:
                 raise ModelError(
-                    f"the server has no model {served!r}; it has {', '.join(sorted(self._cards)) or 'none'}"
+                    f"The server has no model {served!r}; it has {', '.join(sorted(self._cards)) or 'none'}."
                 )
         limit = self._cards[self.name].max_model_len
         self.context_length = min(self.context_length, limit or self.context_length)
@@ -243,7 +243,7 @@ class ServerModel:
             return self.name
         if adapter not in self._config.adapters:
             known = ", ".join(sorted(self._config.adapters)) or "none"
-            raise ModelError(f"no adapter is called {adapter!r}; the configuration names {known}")
+            raise ModelError(f"No adapter is called {adapter!r}; the configuration names {known}.")
         return self._config.adapters[adapter]
 
     def _check_length(self, messages: Sequence[Message], reply: int) -> int:
@@ -251,8 +251,8 @@ class ServerModel:
         prompt = self.prompt_tokens(messages)
         if prompt + reply > self.context_length:
             raise ModelError(
-                f"a prompt of {prompt} tokens and a reply of {reply} exceed the context of {self.name}, "
-                f"{self.context_length} tokens; shorten the history or raise `context_length`"
+                f"A prompt of {prompt} tokens and a reply of {reply} exceed the context of {self.name}, "
+                f"{self.context_length} tokens; shorten the history or raise `context_length`."
             )
         return prompt
 
@@ -284,7 +284,7 @@ class ServerModel:
                 spread = 0.5 + 0.5 * rng_of("pause", content, attempt).random()
                 await asyncio.sleep(min(max(self._first_pause * 2**attempt * spread, asked_pause), LONGEST_PAUSE))
             tries = f" after {attempt + 1} tries" if attempt else ""
-            raise ModelError(f"the server of {self.name} {trouble}{tries}")
+            raise ModelError(f"The server of {self.name} {trouble.rstrip('.')}{tries}.")
 
     def _judge(self, error: Exception) -> tuple[str, bool, float]:
         """What went wrong, whether to send again, and how long the server asks to wait."""
@@ -319,15 +319,15 @@ def load_server(config: ModelConfig, first_pause: float = FIRST_PAUSE) -> Server
     try:
         import openai  # noqa: F401
     except ImportError:
-        raise ModelError("the server backend needs openai; install it with: pip install 'dssr[server]'") from None
+        raise ModelError("The server backend needs openai; install it with `pip install 'dssr[server]'`.") from None
     parts = urlsplit(config.url or "")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"a server model needs `url`, such as http://localhost:8000/v1, not {config.url!r}")
+        raise ConfigError(f"A server model needs `url`, such as http://localhost:8000/v1, not {config.url!r}.")
     if parts.username or parts.password:
-        raise ConfigError("`url` holds a user or password, which would be recorded; put the key in the environment")
+        raise ConfigError("`url` holds a user or password, which would be recorded; put the key in the environment.")
     if config.tokenizer is None:
         raise ConfigError(
-            f"the server model {config.path} needs `tokenizer`, a folder or hub name, to count the budgets of states"
+            f"The server model {config.path} needs `tokenizer`, a folder or hub name, to count the budgets of states."
         )
     tokenizer = open_tokenizer(weights_folder(config.tokenizer), config.path, config.revision)
     return ServerModel(config, tokenizer, first_pause)

@@ -26,9 +26,9 @@ class HFTokenizer:
 
     def __init__(self, inner: Any, name: str) -> None:
         if not getattr(inner, "is_fast", False):
-            raise ModelError(f"the tokenizer of {name} has no tokenizer.json, which dssr needs; convert it first")
+            raise ModelError(f"The tokenizer of {name} has no tokenizer.json, which dssr needs; convert it first.")
         if not inner.chat_template:
-            raise ModelError(f"the tokenizer of {name} has no chat template; use an instruction-tuned model")
+            raise ModelError(f"The tokenizer of {name} has no chat template; use an instruction-tuned model.")
         self.inner = inner
         self.name = name
         self._plain = copy.deepcopy(inner.backend_tokenizer)
@@ -55,7 +55,7 @@ class HFTokenizer:
         try:
             return str(self.inner.apply_chat_template(plain, tokenize=False, add_generation_prompt=True))
         except Exception as error:  # templates raise whatever they like
-            raise ModelError(f"the chat template of {self.name} refused the messages: {error}") from error
+            raise ModelError(f"The chat template of {self.name} refused the messages: {first_line(error)}.") from error
 
     def _render(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
         if not any(special in message.content for special in self._special for message in messages):
@@ -66,7 +66,7 @@ class HFTokenizer:
         for index, message in enumerate(messages):
             before, mark, rest = rest.partition(MARK.format(index))
             if not mark:
-                raise ModelError(f"the chat template of {self.name} drops or reorders messages; use another template")
+                raise ModelError(f"The chat template of {self.name} drops or reorders messages; use another template.")
             ids += self.encode_control(before) + self.encode(message.content)
         return tuple(ids + self.encode_control(rest))
 
@@ -87,12 +87,13 @@ def open_tokenizer(folder: str | Path, name: str, revision: str | None = None) -
     try:
         inner = AutoTokenizer.from_pretrained(str(folder), revision=revision)
     except Exception as error:  # transformers raises many kinds for a missing or broken file
-        raise ModelError(f"no tokenizer could be read from {folder}: {first_line(error)}") from error
+        raise ModelError(f"No tokenizer could be read from {folder}: {first_line(error)}.") from error
     return HFTokenizer(inner, name)
 
 
-def first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def first_line(error: BaseException) -> str:
+    """What a library says first, to be put inside a sentence."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 PROBE = (Message("system", "Answer with a letter."), Message("user", "Options:\nA: wait\nAction:"))
@@ -114,6 +115,6 @@ def label_ids(tokenizer: HFTokenizer, labels: Sequence[str] = LABELS) -> dict[st
     if failed:
         raise ModelError(
             f"{len(failed)} of {len(labels)} labels are not single, prefix-stable tokens of {tokenizer.name} "
-            f"({', '.join(failed)}); use another model as the reader"
+            f"({', '.join(failed)}); use another model as the reader."
         )
     return ids

@@ -22,7 +22,7 @@ from dssr.models.background import Background
 from dssr.models.base import Choose, Chosen, Generate, Generated, Message
 from dssr.models.load import weights_folder
 from dssr.models.server import renormalised
-from dssr.models.tokenizers import HFTokenizer, label_ids, open_tokenizer
+from dssr.models.tokenizers import HFTokenizer, first_line, label_ids, open_tokenizer
 from dssr.seeds import digest_of
 from dssr.types import LABELS
 
@@ -60,14 +60,14 @@ class VllmModel:
         self._adapters = _read_adapters(config, folder, weights)
         self._numbers = itertools.count()
         _prepare_environment(config)
-        self._background = Background(f"the vLLM engine of {self.name}")
+        self._background = Background(f"The vLLM engine of {self.name}")
         try:
             self._background.wait(self._start(folder))
         except BaseException as error:
             self._background.stop()
             if not isinstance(error, Exception):
                 raise
-            raise ModelError(f"vLLM could not load {self.name}: {_first_line(error)}") from error
+            raise ModelError(f"vLLM could not load {self.name}: {first_line(error)}.") from error
 
     async def _start(self, folder: Path) -> None:
         from vllm.engine.arg_utils import AsyncEngineArgs
@@ -109,15 +109,15 @@ class VllmModel:
     async def generate(self, request: Generate) -> Generated:
         if request.max_tokens < 1 or not 0 <= request.temperature < math.inf:
             raise ModelError(
-                f"cannot generate {request.max_tokens} tokens at temperature {request.temperature}; "
-                "both must be positive (temperature 0 is greedy)"
+                f"Cannot generate {request.max_tokens} tokens at temperature {request.temperature}; "
+                "both must be positive (temperature 0 is greedy)."
             )
         # logprobs=0 reports the written tokens alone, which shows scores that are not numbers.
         seed = request.seed if request.temperature else None
         sampling = {"temperature": request.temperature, "seed": seed, "logprobs": 0}
         output = await self._ask(request, request.max_tokens, sampling)
         if output.cumulative_logprob is None or not math.isfinite(output.cumulative_logprob):
-            raise ModelError("the model's scores are not finite numbers; check its weights and dtype")
+            raise ModelError("The model's scores are not finite numbers; check its weights and dtype.")
         tokens = list(output.token_ids)
         if output.finish_reason == "stop":
             tokens.pop()  # the one that ends the reply
@@ -126,13 +126,13 @@ class VllmModel:
     async def choose(self, request: Choose) -> Chosen:
         unknown = [label for label in request.labels if label not in self._labels]
         if unknown or not request.labels:
-            raise ModelError(f"cannot choose among {request.labels!r}; labels come from A-Z and a-z, one at least")
+            raise ModelError(f"Cannot choose among {request.labels!r}; labels come from A-Z and a-z, one at least.")
         ids = [self._labels[label] for label in request.labels]
         sampling = {"temperature": 1.0, "allowed_token_ids": ids, "logprobs": len(ids)}
         output = await self._ask(request, 1, sampling)
         scores = output.logprobs[0]
         if any(token not in scores for token in ids):
-            raise ModelError("vLLM scored other tokens than the labels; check the model's weights and dtype")
+            raise ModelError("vLLM scored other tokens than the labels; check the model's weights and dtype.")
         return Chosen(renormalised([scores[token].logprob for token in ids]))
 
     async def close(self) -> None:
@@ -146,7 +146,7 @@ class VllmModel:
             return None
         if name not in self._adapters:
             known = ", ".join(self._adapters) or "none"
-            raise ModelError(f"adapter {name} is not loaded (loaded: {known}); name its folder under `adapters`")
+            raise ModelError(f"Adapter {name} is not loaded (loaded: {known}); name its folder under `adapters`.")
         return self._adapters[name]
 
     async def _ask(self, request: Generate | Choose, reply: int, sampling: dict[str, Any]) -> Any:
@@ -154,8 +154,8 @@ class VllmModel:
         ids = self.tokenizer.chat(request.messages)
         if len(ids) + reply > self.context_length:
             raise ModelError(
-                f"the prompt has {len(ids)} tokens and the reply up to {reply}, but {self.name} takes "
-                f"{self.context_length} in all; shorten the prompt or raise context_length"
+                f"The prompt has {len(ids)} tokens and the reply up to {reply}, but {self.name} takes "
+                f"{self.context_length} in all; shorten the prompt or raise context_length."
             )
         adapter = self._adapter(request.adapter)
         try:
@@ -163,9 +163,9 @@ class VllmModel:
         except (ModelError, asyncio.CancelledError):
             raise
         except Exception as error:  # the engine raises many kinds, also for its own death
-            raise ModelError(f"vLLM failed on a request to {self.name}: {_first_line(error)}") from error
+            raise ModelError(f"vLLM failed on a request to {self.name}: {first_line(error)}.") from error
         if output.finish_reason not in ("stop", "length"):
-            raise ModelError(f"vLLM ended a reply of {self.name} with {output.finish_reason!r}; see its log")
+            raise ModelError(f"vLLM ended a reply of {self.name} with {output.finish_reason!r}; see its log.")
         return output
 
     async def _run(self, ids: list[int], reply: int, sampling: dict[str, Any], adapter: Adapter | None) -> Any:
@@ -188,11 +188,11 @@ def load_vllm(config: ModelConfig) -> VllmModel:
     """Starts an engine; all that can be refused is refused before that."""
     found = importlib.util.find_spec("vllm")
     if found is None or found.origin is None:  # a mere folder of that name is no package
-        raise ModelError("the vllm backend needs vLLM; install it with: pip install 'dssr[vllm]'")
+        raise ModelError("The vllm backend needs vLLM; install it with `pip install 'dssr[vllm]'`.")
     folder = _local_folder(weights_folder(config.path), config.revision)
     files = sorted(folder.glob("*.safetensors"))
     if not files or not (folder / "config.json").is_file():
-        raise ModelError(f"{folder} holds no config.json with *.safetensors weights; dssr loads no other kind")
+        raise ModelError(f"{folder} holds no config.json with *.safetensors weights; dssr loads no other kind.")
     weights = file_digest(folder / "config.json", *files)
     return VllmModel(config, folder, weights, open_tokenizer(folder, config.path))
 
@@ -207,7 +207,7 @@ def _local_folder(path: str, revision: str | None) -> Path:
         kinds = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]
         return Path(snapshot_download(path, revision=revision, allow_patterns=kinds))
     except Exception as error:  # the hub raises many kinds for a missing, private or unreachable model
-        raise ModelError(f"no model could be read from {path}: {_first_line(error)}") from error
+        raise ModelError(f"No model could be read from {path}: {first_line(error)}.") from error
 
 
 def _read_adapters(config: ModelConfig, folder: Path, weights: str) -> dict[str, Adapter]:
@@ -252,7 +252,7 @@ def _room_for(rank: int) -> int:
     for room in RANKS:
         if rank <= room:
             return room
-    raise ModelError(f"an adapter has rank {rank}; vLLM takes at most {RANKS[-1]}")
+    raise ModelError(f"An adapter has rank {rank}; vLLM takes at most {RANKS[-1]}.")
 
 
 def _prepare_environment(config: ModelConfig) -> None:
@@ -274,7 +274,3 @@ def _prepare_environment(config: ModelConfig) -> None:
 
 def _invariant() -> bool:
     return os.environ["VLLM_BATCH_INVARIANT"] == "1"
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -11,7 +11,15 @@ from dssr.record.run import Run
 from dssr.report.study_tables import Absent
 from dssr.report.tables import Column, Kind, Table
 from dssr.stats.bootstrap import Interval
-from dssr.train.results import UNTRAINED, CoverageRow, CreditRow, PairRow, RoundResult, Standing, best_rounds
+from dssr.train.results import (
+    UNTRAINED,
+    CoverageRow,
+    CreditRow,
+    PairRow,
+    RoundResult,
+    ValidatedRound,
+    best_rounds,
+)
 from dssr.types import Record
 
 T = TypeVar("T", bound=Record)
@@ -173,7 +181,7 @@ def _horizon(rounds: Sequence[RoundResult]) -> Table:
     return Table("horizon", title, (*head, *_columns(kept, "percent")), tuple(rows))
 
 
-def _place(standing: Standing) -> tuple[int, int]:
+def _place(standing: ValidatedRound) -> tuple[int, int]:
     return standing.seed, standing.round
 
 

@@ -1,6 +1,6 @@
-"""What supervised and preference training share: fixed order, checkpoints, and going on after a kill.
+"""The writer's training with trl: fixed order, checkpoints, and going on after a kill.
 
-Round 0: a fresh adapter learns to write the best candidate.
+Round 0 (SFT): a fresh adapter learns to write the best candidate.
 
 Rounds 1 and on: direct preference optimisation with a likelihood term on the chosen state.
 
@@ -8,12 +8,11 @@ Rounds 1 and on: direct preference optimisation with a likelihood term on the ch
 
 The previous round's adapter is where training starts and what it is measured against. trl does exactly this when it
 is given a model with a loaded adapter and no `peft_config`: it keeps a frozen copy of that adapter as the reference.
-
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from datasets import Dataset, disable_progress_bars
@@ -29,34 +28,41 @@ from transformers import (
 )
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
-from dssr.config import WriterConfig
 from dssr.errors import ModelError
 from dssr.models.adapters import WEIGHTS
 from dssr.models.base import Message
 from dssr.train import lora
+from dssr.train.lora import Fit, OnStep, nobody
+from dssr.train.round import Example, Preference
 from dssr.types import Record
 
-
-class Example(Record, frozen=True):
-    """A request to the writer and the reply it should have given."""
-
-    messages: tuple[Message, ...]
-    reply: str
+SAVE_EVERY = 10
+"""Optimizer steps between checkpoints: what a kill costs at most, and more than saving takes."""
+KEPT = 2
+"""Checkpoints kept: the newest may be half-written when a kill comes."""
 
 
-class Preference(Record, frozen=True):
-    """A request to the writer, a better and a worse reply."""
+class PreferenceLoss(Record, frozen=True):
+    """The constants of the loss above."""
 
-    messages: tuple[Message, ...]
-    chosen: str
-    rejected: str
+    beta: float
+    chosen_weight: float
+
+
+class Replies(NamedTuple):
+    """Summed log-probabilities of the two replies of each pair, under one model."""
+
+    chosen: torch.Tensor
+    rejected: torch.Tensor
 
 
 def chat(messages: Sequence[Message]) -> list[dict[str, str]]:
+    """A request as trl wants it."""
     return [{"role": message.role, "content": message.content} for message in messages]
 
 
 def assistant(reply: str) -> list[dict[str, str]]:
+    """A reply as trl wants it."""
     return [{"role": "assistant", "content": reply}]
 
 
@@ -66,30 +72,28 @@ def dataset(rows: list[dict[str, Any]]) -> Dataset:
     return Dataset.from_list(rows)
 
 
-def trainer_settings(
-    work: Path, rate: float, epochs: int, batch: int, warmup: float, seed: int, cpu: bool, half: bool
-) -> dict[str, Any]:
+def trainer_settings(fit: Fit) -> dict[str, Any]:
     """Arguments for any trl trainer. One sequence per forward pass: its `sft` term is then a mean per sequence.
 
-    `half`: the base is in bfloat16. On a GPU the computation then is too; on a CPU only the stored weights are.
+    With a base in half precision the computation on a GPU is too; on a CPU only the stored weights are.
     """
     return {
-        "output_dir": str(work),
+        "output_dir": str(fit.work),
         "per_device_train_batch_size": 1,
-        "gradient_accumulation_steps": batch,
-        "learning_rate": rate,
-        "num_train_epochs": epochs,
+        "gradient_accumulation_steps": fit.batch,
+        "learning_rate": fit.rate,
+        "num_train_epochs": fit.epochs,
         "lr_scheduler_type": "linear",
-        "warmup_steps": warmup,
-        "seed": seed % (1 << 31),
-        "data_seed": seed % (1 << 31),
+        "warmup_steps": fit.warmup,
+        "seed": fit.seed % (1 << 31),
+        "data_seed": fit.seed % (1 << 31),
         "max_length": None,
-        "bf16": half and not cpu,
-        "use_cpu": cpu,
-        "gradient_checkpointing": not cpu,
+        "bf16": fit.half and not fit.on_cpu,
+        "use_cpu": fit.on_cpu,
+        "gradient_checkpointing": not fit.on_cpu,
         "save_strategy": "steps",
-        "save_steps": 10,
-        "save_total_limit": 2,
+        "save_steps": SAVE_EVERY,
+        "save_total_limit": KEPT,
         "logging_strategy": "no",
         "report_to": "none",
         "disable_tqdm": True,
@@ -115,20 +119,16 @@ class CheckpointRestorer(TrainerCallback):  # type: ignore[misc]
 
 
 class StepReporter(TrainerCallback):  # type: ignore[misc]
-    """Tells a function the number of each finished optimizer step."""
+    """Tells how many optimizer steps are done."""
 
-    def __init__(self, on_step: Callable[[int], None]) -> None:
+    def __init__(self, on_step: OnStep) -> None:
         self.on_step = on_step
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: Any) -> None:
-        self.on_step(state.global_step)
+        self.on_step(state.global_step, state.max_steps)
 
 
-def nobody(step: int) -> None:
-    """Listens to no step."""
-
-
-def run_trainer(trainer: Any, work: Path, on_step: Callable[[int], None]) -> None:
+def run_trainer(trainer: Any, work: Path, on_step: OnStep) -> None:
     """Train to the end, from the last whole checkpoint if there is one."""
     found = [path for path in work.glob("checkpoint-*") if (path / "trainer_state.json").is_file()]
     newest = str(max(found, key=lambda path: int(path.name.split("-")[1]))) if found else None
@@ -138,102 +138,58 @@ def run_trainer(trainer: Any, work: Path, on_step: Callable[[int], None]) -> Non
     trainer.train(resume_from_checkpoint=newest)
 
 
-WARMUP = 0.03
-
-
-def train_sft(
-    base: str,
-    dtype: str,
-    examples: Sequence[Example],
-    config: WriterConfig,
-    work: Path,
-    out: Path,
-    seed: int,
-    card: Mapping[str, Any],
-    cpu: bool = True,
-    on_step: Callable[[int], None] = nobody,
-    revision: str | None = None,
-) -> str:
-    """Train, save to `out`, and return the adapter's content hash. A killed call goes on from its checkpoint."""
+def train_sft(fit: Fit, examples: Sequence[Example], on_step: OnStep = nobody) -> str:
+    """Train, save to `fit.out`, and return the adapter's content hash. A killed call goes on from its checkpoint."""
     if not examples:
         raise ModelError("There is nothing to train on: no write point has a candidate; collect more episodes.")
-    model = lora.fresh(lora.load_base(base, dtype, revision), config.rank, config.alpha, seed)
     rows = [{"prompt": chat(one.messages), "completion": assistant(one.reply)} for one in examples]
-    common = trainer_settings(
-        work, config.sft_learning_rate, config.sft_epochs, config.sft_batch, WARMUP, seed, cpu, dtype == "bfloat16"
-    )
     trainer = SFTTrainer(
-        model=model,
-        args=SFTConfig(**common, completion_only_loss=True),
+        model=lora.fresh(fit),
+        args=SFTConfig(**trainer_settings(fit), completion_only_loss=True),
         train_dataset=dataset(rows),
-        processing_class=AutoTokenizer.from_pretrained(base, revision=revision),
+        processing_class=AutoTokenizer.from_pretrained(fit.base, revision=fit.revision),
     )
-    run_trainer(trainer, work, on_step)
-    return lora.save(trainer.model, out, {**card, "examples": len(rows), "method": "sft", "seed": seed})
+    run_trainer(trainer, fit.work, on_step)
+    return lora.save(trainer.model, fit, {"examples": len(rows), "method": "sft"})
 
 
 def preference_loss(
-    chosen: torch.Tensor,
-    rejected: torch.Tensor,
-    reference_chosen: torch.Tensor,
-    reference_rejected: torch.Tensor,
-    chosen_tokens: torch.Tensor,
-    beta: float,
-    weight: float,
+    policy: Replies, reference: Replies, chosen_tokens: torch.Tensor, loss: PreferenceLoss
 ) -> torch.Tensor:
-    """The loss above, per pair, from summed log-probabilities; what training must equal."""
-    margin = (chosen - reference_chosen) - (rejected - reference_rejected)
-    return -torch.nn.functional.logsigmoid(beta * margin) - weight * chosen / chosen_tokens
+    """The loss above, per pair; what training must equal."""
+    margin = (policy.chosen - reference.chosen) - (policy.rejected - reference.rejected)
+    return -torch.nn.functional.logsigmoid(loss.beta * margin) - loss.chosen_weight * policy.chosen / chosen_tokens
 
 
-def build_trainer(
-    model: PeftModel,
-    base: str,
-    preferences: Sequence[Preference],
-    config: WriterConfig,
-    work: Path,
-    seed: int,
-    cpu: bool,
-    revision: str | None = None,
+def preference_trainer(
+    fit: Fit, model: PeftModel, preferences: Sequence[Preference], loss: PreferenceLoss
 ) -> DPOTrainer:
+    """A trainer of the model's adapter against a frozen copy of itself."""
     rows = [
         {"prompt": chat(one.messages), "chosen": assistant(one.chosen), "rejected": assistant(one.rejected)}
         for one in preferences
     ]
-    half = model.get_base_model().dtype == torch.bfloat16
-    common = trainer_settings(
-        work, config.dpo_learning_rate, config.dpo_epochs, config.dpo_batch, WARMUP, seed, cpu, half
-    )
     return DPOTrainer(
         model=model,
         ref_model=None,
         args=DPOConfig(
-            **common, beta=config.dpo_beta, loss_type=["sigmoid", "sft"], loss_weights=[1.0, config.chosen_weight]
+            **trainer_settings(fit),
+            beta=loss.beta,
+            loss_type=["sigmoid", "sft"],
+            loss_weights=[1.0, loss.chosen_weight],
         ),
         train_dataset=dataset(rows),
-        processing_class=AutoTokenizer.from_pretrained(base, revision=revision),
+        processing_class=AutoTokenizer.from_pretrained(fit.base, revision=fit.revision),
     )
 
 
 def train_dpo(
-    base: str,
-    dtype: str,
-    previous: Path,
-    preferences: Sequence[Preference],
-    config: WriterConfig,
-    work: Path,
-    out: Path,
-    seed: int,
-    card: Mapping[str, Any],
-    cpu: bool = True,
-    on_step: Callable[[int], None] = nobody,
-    revision: str | None = None,
+    fit: Fit, preferences: Sequence[Preference], previous: Path, loss: PreferenceLoss, on_step: OnStep = nobody
 ) -> str:
-    """Train from the previous round's adapter, save to `out`, and return the content hash."""
+    """Train from the previous round's adapter, save to `fit.out`, and return the content hash."""
     if not preferences:
         raise ModelError("There is no pair to train on; see the gap distribution of this round's candidates.")
-    model = lora.load(lora.load_base(base, dtype, revision), previous)
-    trainer = build_trainer(model, base, preferences, config, work, seed, cpu, revision)
-    run_trainer(trainer, work, on_step)
-    described = {**card, "pairs": len(preferences), "method": "dpo", "seed": seed}
-    return lora.save(trainer.model, out, {**described, "previous": lora.content_hash(previous)})
+    trainer = preference_trainer(fit, lora.load(fit, previous), preferences, loss)
+    run_trainer(trainer, fit.work, on_step)
+    facts = {"pairs": len(preferences), "method": "dpo", "previous": lora.content_hash(previous)}
+    return lora.save(trainer.model, fit, facts)

@@ -12,7 +12,6 @@ import msgspec
 
 from dssr.agent.episode import Agent
 from dssr.measure.plan import Count, Load, Rates, Walk, frame_of, load_of, plan_grid, totals, walk_of
-from dssr.measure.rows import BASE
 from dssr.measure.score import needed
 from dssr.train.line import Line
 from dssr.train.round import adapter_folder, round_jobs
@@ -72,7 +71,7 @@ def forecast(line: Line, rounds: range, agent: Agent, rates: tuple[float, float]
 
 def sample_grid(line: Line) -> Grid:
     """The validation grid of a line, on a few games."""
-    grid = line.grid(BASE)
+    grid = line.grid(line.config.writer.memory)
     return msgspec.structs.replace(grid, games=tuple(_few(grid.games)))
 
 
@@ -80,7 +79,7 @@ def _validation(line: Line, rounds: range, agent: Agent) -> list[Load]:
     names = ("untrained", *map(str, rounds))
     owed = sum(not (line.directory / f"valid-{name}" / "summary.json").exists() for name in names)
     few = sample_grid(line)
-    scale = owed * len(line.grid(BASE).games) / len(few.games)
+    scale = owed * len(line.grid(line.config.writer.memory).games) / len(few.games)
     fields = ("calls", "new_calls", "tokens_in", "tokens_out", "most_calls", "most_tokens_in", "most_tokens_out")
     total = totals(plan_grid(few, line.config, agent), Rates())
     return [Load("validation", *(round(scale * (total[name] or 0.0)) for name in fields))] if owed else []
@@ -88,7 +87,7 @@ def _validation(line: Line, rounds: range, agent: Agent) -> list[Load]:
 
 def _round(line: Line, number: int, agent: Agent, longest: bool, counts: dict[str, Count]) -> None:
     config, variant = line.config, line.variant
-    jobs = round_jobs(line.archive.games("train"), config, BASE, number, line.seed)
+    jobs = round_jobs(line.archive.games("train"), config, config.writer.memory, number, line.seed)
     few = _few(jobs)
     trips = []
     for job in few:

@@ -2,17 +2,18 @@
 
 import shutil
 from collections.abc import Sequence
-from math import ceil
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from dssr.agent.memory import with_adapter
 from dssr.config import Config
 from dssr.errors import UsageError
 from dssr.measure.diagnose import measure_grid
 from dssr.measure.grid import grid_of
-from dssr.measure.rows import BASE, flat
+from dssr.measure.rows import flat
 from dssr.models.load import weights_folder
 from dssr.record.run import Run
 from dssr.seeds import seed_of
@@ -33,6 +34,12 @@ from dssr.train.round import GapReport, Round, adapter_folder, round_jobs
 from dssr.train.variants import MAIN, Variant, variant_of
 from dssr.types import Grid, Progress
 from dssr.worlds.cooking.archive import Archive
+
+if TYPE_CHECKING:
+    pass
+
+if TYPE_CHECKING:
+    from dssr.train.lora import Fit
 
 Row = dict[str, Any]
 
@@ -114,7 +121,7 @@ class Line:
         return Round(Run.open(path), self.config, self.variant, number, self.seed)
 
     async def _collect(self, path: Path, number: int) -> None:
-        memory = BASE if number == 0 else f"dssr@r{number - 1}"
+        memory = self.memory(number - 1)
         jobs = round_jobs(self.archive.games("train"), self.config, memory, number, self.seed)
         arguments = {"variant": self.variant.name, "round": number, "seed": self.seed, "memory": memory}
         arguments["line"] = self.config.digest()
@@ -127,44 +134,63 @@ class Line:
 
     def fit(self, work: Round) -> bool:
         """Train the round's adapter from its stored data; False when there is nothing to learn from."""
-        from dssr.train.fit import train_dpo, train_sft
-        from dssr.train.lora import on_cpu
+        from dssr.train.fit import PreferenceLoss, train_dpo, train_sft
 
-        number, model, writer = work.number, self.config.writer_model, self.config.writer
-        card = {"name": f"{self.variant.name} r{number}", "variant": self.variant.name, "config": self.config.digest()}
-        places = (self.directory / "work" / f"r{number}", adapter_folder(self.directory, number))
-        places[1].parent.mkdir(parents=True, exist_ok=True)
-        seed = seed_of("fit", self.seed, number)
+        number, writer = work.number, self.config.writer
+        fit = self._fit(number)
+        fit.out.parent.mkdir(parents=True, exist_ok=True)
         examples = work.examples(self.archive) if number == 0 else []
         preferences = work.preferences(self.archive) if number > 0 else []
-        steps = ceil(len(examples) / writer.sft_batch) * writer.sft_epochs
-        steps += ceil(len(preferences) / writer.dpo_batch) * writer.dpo_epochs
-
-        def told(step: int) -> None:
-            self.progress("train", step, steps)
-
-        base, cpu = weights_folder(model.path), on_cpu(model.device)
         if examples:
-            train_sft(base, model.dtype, examples, writer, *places, seed, card, cpu, told, model.revision)
+            train_sft(fit, examples, partial(self.progress, "train"))
         elif preferences:
+            loss = PreferenceLoss(writer.dpo_beta, writer.chosen_weight)
             before = adapter_folder(self.directory, number - 1)
-            train_dpo(base, model.dtype, before, preferences, writer, *places, seed, card, cpu, told, model.revision)
-        shutil.rmtree(places[0], ignore_errors=True)  # checkpoints: the adapter is all that counts now
+            train_dpo(fit, preferences, before, loss, partial(self.progress, "train"))
+        shutil.rmtree(fit.work, ignore_errors=True)  # checkpoints: the adapter is all that counts now
         return bool(examples or preferences)
+
+    def _fit(self, number: int) -> "Fit":
+        """How a round trains: round 0 by SFT, later ones by DPO."""
+        from dssr.train.lora import Fit
+
+        model, writer, name = self.config.writer_model, self.config.writer, self.variant.name
+        first = number == 0
+        return Fit(
+            base=weights_folder(model.path),
+            dtype=model.dtype,
+            revision=model.revision,
+            device=model.device,
+            rate=writer.sft_learning_rate if first else writer.dpo_learning_rate,
+            epochs=writer.sft_epochs if first else writer.dpo_epochs,
+            batch=writer.sft_batch if first else writer.dpo_batch,
+            warmup=writer.warmup,
+            rank=writer.rank,
+            alpha=writer.alpha,
+            seed=seed_of("fit", self.seed, number),
+            work=self.directory / "work" / f"r{number}",
+            out=adapter_folder(self.directory, number),
+            card={"name": f"{name} r{number}", "variant": name, "config": self.config.digest()},
+        )
 
     async def validate(self, number: int | None) -> Run:
         """The validation grid at the selection budget; `None` is the untrained writer."""
         path = self.directory / f"valid-{UNTRAINED if number is None else number}"
         if (path / "summary.json").exists():
             return Run.open(path)
-        memory, newest = (BASE, -1) if number is None else (f"dssr@r{number}", number)
+        newest = -1 if number is None else number
 
         def validating(stage: str, done: int, of: int) -> None:
             self.progress("validate", done, of)
 
         async with self.session(newest) as session:
             session.progress = validating
-            return await measure_grid(session, self.grid(memory), path, resume=True)
+            return await measure_grid(session, self.grid(self.memory(newest)), path, resume=True)
+
+    def memory(self, newest: int) -> str:
+        """The name of the trained memory after round `newest`; -1 is the untrained one."""
+        style = self.config.writer.memory
+        return style if newest < 0 else with_adapter(style, f"r{newest}")
 
     def grid(self, memory: str) -> Grid:
         """What is validated of a memory."""
@@ -216,7 +242,7 @@ class Line:
         number, seed = work.number, f", seed {self.seed}" if self.seed else ""
         name = f"{self.variant.title}, round {number}{seed}"
         points, groups, score = work.points(), work.groups(), self.variant.score
-        credit = credit_rows(name, points, groups, score)
+        credit = credit_rows(name, points, groups, score, self.config.measure.credit_bins)
         run.extend("credit", [(f"{number}:{row.group}", row) for row in credit])
         kept = coverage_rows(name, points, groups, self.config.measure.rewrite_bins)
         run.extend("coverage", [(f"{number}:{row.since}", row) for row in kept])

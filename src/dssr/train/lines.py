@@ -16,7 +16,7 @@ from dssr.train.forecast import TRAINING, Forecast, forecast, sample_grid
 from dssr.train.line import Line, Row, line_folder
 from dssr.train.reader.accept import require_accepted
 from dssr.train.reader.dagger import with_reader
-from dssr.train.results import RoundResult, Standing, selected
+from dssr.train.results import RoundResult, ValidatedRound, selected
 from dssr.train.variants import MAIN, names, variant_of
 from dssr.types import Progress, Record
 
@@ -39,7 +39,7 @@ class LineResult(Record, frozen=True):
 class SeedsResult(Record, frozen=True):
     """The selected round of a variant, trained with several seeds."""
 
-    selected: Standing
+    selected: ValidatedRound
     seeds: list[RoundResult]
     """Per seed and filler."""
     lines: list[str]

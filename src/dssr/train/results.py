@@ -11,7 +11,7 @@ from typing import Any
 
 from dssr.errors import ModelError, StatsError
 from dssr.measure.candidates import Candidate, WritePoint
-from dssr.measure.rows import BASE, CellRow, ContrastRow, cell_rows, contrast_rows
+from dssr.measure.rows import CellRow, ContrastRow, cell_rows, contrast_rows
 from dssr.measure.study import Study
 from dssr.record.run import Run
 from dssr.stats.bootstrap import Interval
@@ -114,7 +114,7 @@ BEFORE = -1
 """The round of the untrained writer."""
 
 
-class Standing(Record, frozen=True):
+class ValidatedRound(Record, frozen=True):
     """One writer after one round."""
 
     writer: str
@@ -124,7 +124,7 @@ class Standing(Record, frozen=True):
     """Averaged over the fillers."""
 
 
-def standings(rows: Iterable[RoundResult]) -> list[Standing]:
+def validated_rounds(rows: Iterable[RoundResult]) -> list[ValidatedRound]:
     """Every trained round, in the order of the rows; all must have been validated at the same fillers."""
     found: dict[tuple[str, int, int], dict[int, float]] = {}
     for row in rows:
@@ -133,14 +133,14 @@ def standings(rows: Iterable[RoundResult]) -> list[Standing]:
     fillers = {tuple(sorted(cells)) for cells in found.values()}
     if len(fillers) > 1:
         raise StatsError(f"Rounds validated at different fillers, {sorted(fillers)}, cannot be ranked; compare alike.")
-    return [Standing(*key, mean(cells.values())) for key, cells in found.items()]
+    return [ValidatedRound(*key, mean(cells.values())) for key, cells in found.items()]
 
 
-def best_rounds(rows: Iterable[RoundResult]) -> dict[str, Standing]:
+def best_rounds(rows: Iterable[RoundResult]) -> dict[str, ValidatedRound]:
     """The best round of each writer, judged on its first seed; of equals the earlier round, which is cheaper."""
     first: dict[str, int] = {}
-    best: dict[str, Standing] = {}
-    for one in sorted(standings(rows), key=lambda one: (one.seed, one.round)):
+    best: dict[str, ValidatedRound] = {}
+    for one in sorted(validated_rounds(rows), key=lambda one: (one.seed, one.round)):
         if one.seed == first.setdefault(one.writer, one.seed) and (
             one.writer not in best or one.success > best[one.writer].success
         ):
@@ -148,7 +148,7 @@ def best_rounds(rows: Iterable[RoundResult]) -> dict[str, Standing]:
     return best
 
 
-def selected(rows: Sequence[RoundResult]) -> Standing:
+def selected(rows: Sequence[RoundResult]) -> ValidatedRound:
     """The best of the best rounds; of equals the writer whose rows came first."""
     best = best_rounds(rows)
     if not best:
@@ -168,7 +168,7 @@ def round_results(run: Run, contrasts: Sequence[ContrastRow], writer: str, numbe
 
 def against_untrained(run: Run, untrained: Run) -> list[ContrastRow]:
     """Success and kappa minus the untrained writer's, paired by game: at each filler, and over the long ones."""
-    return contrast_rows(Study.load([untrained, run]), BASE)
+    return contrast_rows(Study.load([untrained, run]), run.config.writer.memory)
 
 
 def _result(cell: CellRow, writer: str, number: int, seed: int, contrasts: Sequence[ContrastRow]) -> RoundResult:
@@ -205,15 +205,14 @@ def shown(results: Sequence[RoundResult]) -> dict[str, Any]:
     return row
 
 
-STRETCHES = (1, 5, 15, 30)
-"""First steps, since the reveal, of the stretches that the credit table tells apart."""
-
 Groups = Mapping[str, Sequence[Candidate]]
 """Candidates by the key of their point."""
 
 
-def credit_rows(name: str, points: Iterable[WritePoint], groups: Groups, score: str) -> list[CreditRow]:
-    """One row for all points after the reveal, for each filler, and for each stretch of steps since the reveal.
+def credit_rows(
+    name: str, points: Iterable[WritePoint], groups: Groups, score: str, edges: Sequence[int]
+) -> list[CreditRow]:
+    """One row for all points after the reveal, for each filler, and for each bin of steps since the reveal.
 
     Before the reveal no state can hold a directive, and a recipe without directives has nothing to cover.
     """
@@ -221,8 +220,8 @@ def credit_rows(name: str, points: Iterable[WritePoint], groups: Groups, score: 
     parts: dict[str, list[WritePoint]] = {"all": known}
     for filler in sorted({point.filler for point in known}):
         parts[f"F'={filler}"] = [point for point in known if point.filler == filler]
-    for place, label in enumerate(labels(STRETCHES)):
-        inside = [point for point in known if bin_of(point.since_reveal, STRETCHES) == place]
+    for place, label in enumerate(labels(edges)):
+        inside = [point for point in known if bin_of(point.since_reveal, edges) == place]
         parts[f"{label} steps after reveal"] = inside
     return [
         _row(name, part, [groups[point.key] for point in inside], score) for part, inside in parts.items() if inside

@@ -1,11 +1,6 @@
-"""The episodes of a round: training games, with lag and budget drawn evenly.
-
-From scored candidates to training examples. Pure functions.
-
-One round: collect episodes with the current writer, try candidates, train the next adapter.
+"""One round: episodes on training games with the current writer, scored candidates, and what is learnt from them.
 
 Everything is logged under content keys, so a killed round computes only what it still owes.
-
 """
 
 import asyncio
@@ -37,11 +32,28 @@ from dssr.models.base import Message
 from dssr.record.run import Run
 from dssr.seeds import rng_of, seed_of
 from dssr.session import Session, Stage
-from dssr.train.fit import Example, Preference
 from dssr.train.variants import Variant
 from dssr.types import Cell, Game, Job, Played, Record
 from dssr.worlds.base import Worlds
 from dssr.worlds.cooking.archive import Archive
+
+AT_ONCE = 32
+"""Episodes scored together: fewer than are played together, since each holds the roll-forwards of all its points."""
+
+
+class Example(Record, frozen=True):
+    """A request to the writer and the reply it should have given."""
+
+    messages: tuple[Message, ...]
+    reply: str
+
+
+class Preference(Record, frozen=True):
+    """A request to the writer, a better and a worse reply."""
+
+    messages: tuple[Message, ...]
+    chosen: str
+    rejected: str
 
 
 class Pair(Record, frozen=True):
@@ -54,7 +66,10 @@ class Pair(Record, frozen=True):
 
 
 def round_jobs(games: Sequence[Game], config: Config, memory: str, number: int, seed: int) -> list[Job]:
-    """`number` is the round. Two episodes of one game differ in their seed, even if they draw the same cell."""
+    """The episodes of round `number`, filler and budget drawn evenly.
+
+    Two episodes of one game differ in their seed, even if they draw the same cell.
+    """
     if config.writer.games is not None:
         drawn = rng_of("collect", seed, number).sample(range(len(games)), min(config.writer.games, len(games)))
         games = [games[place] for place in sorted(drawn)]
@@ -248,4 +263,5 @@ class Round:
 
 
 def adapter_folder(directory: Path, number: int) -> Path:
+    """Where the adapter of a round lies in its line."""
     return directory / "adapters" / f"r{number}"

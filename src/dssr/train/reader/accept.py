@@ -1,9 +1,8 @@
-"""Which readers passed the gate: one file per reader under the data folder.
+"""Which readers are good enough to measure with: online success with the full history and no filler.
 
-Its name is a digest of the reader's fingerprint (weights, adapter, chat template, numerics), its instruction and the
-kind of games, so that a reader changed in any of them has to pass anew.
-
-The acceptance gate: online success with the full history and no filler, averaged over room counts.
+What a reader reached lies in one file per reader under the data folder. The file's name is a digest of the reader's
+fingerprint (weights, adapter, chat template, numerics), its instruction and the kind of games, so that a reader changed
+in any of them has to be tried anew.
 """
 
 from collections import defaultdict
@@ -113,9 +112,8 @@ def acceptance(episodes: Iterable[Episode], threshold: float) -> dict[str, Any]:
     won: dict[int, list[bool]] = defaultdict(list)
     for episode in episodes:
         if episode.error is not None:
-            raise StatsError(
-                f"Game {episode.job.game} failed ({episode.error}); the reader cannot be judged without it."
-            )
+            error = episode.error.rstrip(".")
+            raise StatsError(f"Game {episode.job.game} failed ({error}); the reader cannot be judged without it.")
         won[episode.rooms].append(episode.outcome == "won")
     if not won:
         raise StatsError("No episode was played, so the reader cannot be judged; make the archive's valid games first.")

@@ -1,10 +1,11 @@
-"""Collect, clone, act, collect again: the reader's iterations, and the gate it must pass.
+"""Collect, clone, act, collect again: the reader's iterations.
 
 Iteration 1 drives Phase B with the reference action. Each later one drives it with the reader trained so far, and
 labels every point it visits with the reference action of the state reached. The last reader trains on all of them.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,24 +73,32 @@ class Dagger:
         """Train iteration `number` on the union of all points so far."""
         from dssr.agent.prompts import load_prompts
         from dssr.models.tokenizers import open_tokenizer
-        from dssr.train.reader.fit import Course, train
+        from dssr.train.lora import Fit
+        from dssr.train.reader.fit import Questions, train_reader
 
         if self.adapter(number).exists():
             return
         self.adapter(number).parent.mkdir(parents=True, exist_ok=True)
-        folder = weights_folder(self.model.path)
-        course = Course(
-            base=folder,
-            dtype=self.model.dtype,
-            tokenizer=open_tokenizer(folder, self.model.path, self.model.revision),
-            instruction=load_prompts(self.config.agent.prompts).reader,
-            config=self.config.reader,
+        config, model = self.config.reader, self.model
+        fit = Fit(
+            base=weights_folder(model.path),
+            dtype=model.dtype,
+            revision=model.revision,
+            device=model.device,
+            rate=config.learning_rate,
+            epochs=config.epochs,
+            batch=config.batch,
+            warmup=config.warmup,
+            rank=config.rank,
+            alpha=config.alpha,
             seed=seed_of("reader", self.config.seed, number),
             work=self.directory / "work" / str(number),
             out=self.adapter(number),
+            card={"name": f"reader {number}", "config": self.config.digest(), "games": len(self.games)},
         )
-        card = {"name": f"reader {number}", "config": self.config.digest(), "games": len(self.games)}
-        train(course, points, monitor, card, lambda row: self.progress("train", int(row["step"]), int(row["of"])))
+        tokenizer = open_tokenizer(fit.base, model.path, model.revision)
+        questions = Questions(tokenizer, load_prompts(self.config.agent.prompts).reader, config.micro_tokens)
+        train_reader(fit, points, monitor, questions, partial(self.progress, "train"))
 
     async def _points(self, number: int, games: Sequence[Game], name: str) -> list[ReaderPoint]:
         """The iteration's sample of decision points on some games, collected if that is still owed."""
@@ -97,9 +106,7 @@ class Dagger:
             return []
         driver: Driver = "reference" if number == 1 else "reader"
         config = self.config
-        jobs = jobs_for(
-            games, config.reader, config.protocol.fillers, config.protocol.kind, driver, config.seed, number
-        )
+        jobs = jobs_for(games, config, driver, number)
         path = self.directory / f"collect-{number}-{name}"
         if not (path / "summary.json").exists():
             await self._collect(path, jobs, number, name)

@@ -1,132 +1,112 @@
 """The reader's training loop: LoRA, AdamW, warm-up and linear decay, checkpoints from which a killed job goes on."""
 
+import io
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from dssr.agent.prompts import reader_messages
-from dssr.config import ReaderConfig
 from dssr.errors import ModelError
 from dssr.models.tokenizers import HFTokenizer, label_ids
 from dssr.record.files import write_whole
 from dssr.train import lora
-from dssr.train.reader.loss import ATTENTION, Prompt, label_losses, prompt_trees
+from dssr.train.lora import Fit, OnStep, nobody
+from dssr.train.reader.loss import ATTENTION, Prompt, PromptTree, label_losses, prompt_trees
 from dssr.train.reader.mixture import ReaderPoint, batches
 from dssr.types import LABELS
 
 SAVE_EVERY = 25
+"""Optimizer steps between checkpoints, and between looks at the held-out points, which cost a pass over all of them."""
+STATE = "state.pt"
+
+Row = dict[str, float]
+"""Step, of how many, and losses: one point of the learning curve."""
 
 
-@dataclass(frozen=True)
-class Course:
-    """What is trained, and where."""
+class Questions:
+    """Decision points as the reader's tokenised questions, packed for the model."""
 
-    base: str
-    """Folder or name of the base model's weights."""
-    dtype: str
-    tokenizer: HFTokenizer
-    instruction: str
-    config: ReaderConfig
-    seed: int
-    work: Path
-    """Checkpoints; can be deleted afterwards."""
-    out: Path
-    """The adapter's folder."""
+    def __init__(self, tokenizer: HFTokenizer, instruction: str, micro_tokens: int) -> None:
+        self.tokenizer, self.instruction = tokenizer, instruction
+        self.micro_tokens = micro_tokens
+        """Most tokens per forward pass."""
+        self.labels = label_ids(tokenizer)
 
+    def prompt(self, point: ReaderPoint) -> Prompt:
+        """One point's question and the label of its reference action."""
+        commands = point.options.commands
+        messages = reader_messages(self.instruction, point.goal, point.context, point.observation, commands)
+        label = LABELS[commands.index(point.options.reference)]
+        return Prompt(tuple(self.tokenizer.chat(messages)), self.labels[label])
 
-class Curve:
-    """Loss and accuracy by step, on the training points and on the games held out."""
-
-    def __init__(self) -> None:
-        self.rows: list[dict[str, float]] = []
-
-    def add(self, **row: float) -> None:
-        self.rows.append(row)
+    def trees(self, points: Sequence[ReaderPoint]) -> list[PromptTree]:
+        """Rows for the model; prompts of one episode share a trunk."""
+        groups: dict[str, list[Prompt]] = defaultdict(list)
+        for point in points:
+            groups[point.episode].append(self.prompt(point))
+        return prompt_trees(list(groups.values()), self.micro_tokens)
 
 
-def train(
-    course: Course,
+def train_reader(
+    fit: Fit,
     points: Sequence[ReaderPoint],
-    monitor: Sequence[ReaderPoint],
-    card: Mapping[str, Any],
-    on_step: Callable[[dict[str, float]], None] = lambda row: None,
+    held_out: Sequence[ReaderPoint],
+    questions: Questions,
+    on_step: OnStep = nobody,
 ) -> str:
     """Clone the reference action on `points`; returns the adapter's content hash."""
     if not points:
         raise ModelError("The reader has no decision points to learn from; collect episodes first.")
-    config = course.config
-    prepared = _Prompts(course)
-    plan = [
-        batch for epoch in range(config.epochs) for batch in batches(points, config.batch, course.seed, "epoch", epoch)
-    ]
-    model = lora.fresh(lora.load_base(course.base, course.dtype), config.rank, config.alpha, course.seed)
-    model.set_attn_implementation(ATTENTION)
-    if course.dtype == "bfloat16":
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        model.enable_input_require_grads()
+    plan = [batch for epoch in range(fit.epochs) for batch in batches(points, fit.batch, fit.seed, "epoch", epoch)]
+    model = _trainable(fit)
     weights = [weight for weight in model.parameters() if weight.requires_grad]
-    optimizer = torch.optim.AdamW(weights, lr=config.learning_rate, weight_decay=0.0)
-    curve = Curve()
-    done = _restore(course, model, optimizer, curve)
-    if done == 0 and monitor:
-        curve.add(step=0, of=len(plan), **evaluate(model, prepared, monitor, config.micro_tokens))
+    optimizer = torch.optim.AdamW(weights, lr=fit.rate, weight_decay=0.0)
+    curve: list[Row] = []
+    done = _restore(fit, model, optimizer, curve)
+    if done == 0 and held_out:
+        curve.append({"step": 0, "of": len(plan), **evaluate(model, questions, held_out)})
     for step in range(done, len(plan)):
         for group in optimizer.param_groups:
-            group["lr"] = config.learning_rate * _pace(step, len(plan), config.warmup)
-        loss = _learn(model, prepared, plan[step], config.micro_tokens)
+            group["lr"] = fit.rate * _pace(step, len(plan), fit.warmup)
+        loss = _learn(model, questions, plan[step])
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        row = {"step": step + 1, "of": len(plan), "loss": loss}
         if (step + 1) % SAVE_EVERY == 0 or step + 1 == len(plan):
-            row |= evaluate(model, prepared, monitor, config.micro_tokens)
-            curve.add(**row)
-            _save(course, model, optimizer, curve, step + 1)
-        on_step(row)
-    described = {**card, "points": len(points), "epochs": config.epochs, "seed": course.seed, "curve": curve.rows}
-    return lora.save(model, course.out, described)
+            row = {"step": step + 1, "of": len(plan), "loss": loss}
+            curve.append(row | evaluate(model, questions, held_out))
+            _save(fit, model, optimizer, curve, step + 1)
+        on_step(step + 1, len(plan))
+    return lora.save(model, fit, {"points": len(points), "epochs": fit.epochs, "curve": curve})
 
 
-class _Prompts:
-    """Tokenises points once."""
-
-    def __init__(self, course: Course) -> None:
-        self.course = course
-        self.labels = label_ids(course.tokenizer)
-
-    def of(self, point: ReaderPoint) -> Prompt:
-        commands = point.options.commands
-        messages = reader_messages(self.course.instruction, point.goal, point.context, point.observation, commands)
-        label = LABELS[commands.index(point.options.reference)]
-        return Prompt(tuple(self.course.tokenizer.chat(messages)), self.labels[label])
-
-    def groups(self, points: Sequence[ReaderPoint]) -> list[list[Prompt]]:
-        """Prompts by episode: those share a trunk."""
-        found: dict[str, list[Prompt]] = defaultdict(list)
-        for point in points:
-            found[point.episode].append(self.of(point))
-        return list(found.values())
+def _trainable(fit: Fit) -> Any:
+    """The base with a fresh adapter, on the device it trains on, with the attention that prompt trees need."""
+    model = lora.fresh(fit)
+    model.set_attn_implementation(ATTENTION)
+    if fit.half:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.enable_input_require_grads()
+    return model.to(fit.place)
 
 
-def _learn(model: Any, prepared: _Prompts, batch: Sequence[ReaderPoint], micro_tokens: int) -> float:
+def _learn(model: Any, questions: Questions, batch: Sequence[ReaderPoint]) -> float:
     """Accumulate the gradient of the batch's mean loss; returns that loss."""
     total = 0.0
-    for grove in prompt_trees(prepared.groups(batch), micro_tokens):
-        loss = label_losses(model, grove).sum() / len(batch)
+    for tree in questions.trees(batch):
+        loss = label_losses(model, tree).sum() / len(batch)
         loss.backward()  # type: ignore[no-untyped-call]
         total += float(loss.detach())
     return total
 
 
 @torch.no_grad()
-def evaluate(model: Any, prepared: _Prompts, points: Sequence[ReaderPoint], micro_tokens: int) -> dict[str, float]:
+def evaluate(model: Any, questions: Questions, points: Sequence[ReaderPoint]) -> Row:
     """Mean loss on held-out games; empty when there are none."""
     if not points:
         return {}
-    losses = [label_losses(model, grove) for grove in prompt_trees(prepared.groups(points), micro_tokens)]
+    losses = [label_losses(model, tree) for tree in questions.trees(points)]
     return {"held_out_loss": float(torch.cat(losses).mean())}
 
 
@@ -136,28 +116,23 @@ def _pace(step: int, steps: int, warmup: float) -> float:
     return (step + 1) / rise if step < rise else (steps - step) / max(1, steps - rise)
 
 
-def _state_file(course: Course) -> Path:
-    return course.work / "state.pt"
-
-
-def _save(course: Course, model: Any, optimizer: torch.optim.Optimizer, curve: Curve, step: int) -> None:
-    import io
-
-    course.work.mkdir(parents=True, exist_ok=True)
+def _save(fit: Fit, model: Any, optimizer: torch.optim.Optimizer, curve: list[Row], step: int) -> None:
+    fit.work.mkdir(parents=True, exist_ok=True)
     trained = {name: weight.detach() for name, weight in model.named_parameters() if weight.requires_grad}
     buffer = io.BytesIO()
-    torch.save({"step": step, "weights": trained, "optimizer": optimizer.state_dict(), "curve": curve.rows}, buffer)
-    write_whole(_state_file(course), buffer.getvalue())
+    torch.save({"step": step, "weights": trained, "optimizer": optimizer.state_dict(), "curve": curve}, buffer)
+    write_whole(fit.work / STATE, buffer.getvalue())
 
 
-def _restore(course: Course, model: Any, optimizer: torch.optim.Optimizer, curve: Curve) -> int:
-    if not _state_file(course).exists():
+def _restore(fit: Fit, model: Any, optimizer: torch.optim.Optimizer, curve: list[Row]) -> int:
+    """Go back to the last checkpoint, if there is one; returns the steps done."""
+    if not (fit.work / STATE).exists():
         return 0
-    state = torch.load(_state_file(course), weights_only=True)
+    state = torch.load(fit.work / STATE, weights_only=True, map_location=fit.place)
     own = dict(model.named_parameters())
     with torch.no_grad():
         for name, weight in state["weights"].items():
             own[name].copy_(weight)
     optimizer.load_state_dict(state["optimizer"])
-    curve.rows = state["curve"]
+    curve[:] = state["curve"]
     return int(state["step"])

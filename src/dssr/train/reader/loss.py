@@ -34,7 +34,7 @@ class Span:
 
 
 class PromptTree:
-    """Prompts in one row: the longest is the trunk, each other grows from where it parts from it."""
+    """Prompts in one row: the longest is the trunk, each other branches off where it differs."""
 
     def __init__(self) -> None:
         self.ids: list[int] = []
@@ -44,15 +44,16 @@ class PromptTree:
         self.labels: list[int] = []
         self._masks: dict[tuple[int, int], torch.Tensor] = {}
 
-    def plant(self, prompts: Sequence[Prompt]) -> None:
+    def add(self, prompts: Sequence[Prompt]) -> None:
+        """A group of prompts with a common beginning."""
         ranked = sorted(prompts, key=lambda prompt: -len(prompt.ids))
         trunk, root = ranked[0], len(self.ids)
-        self._grow(trunk, 0, root)
+        self._branch(trunk, 0, root)
         for prompt in ranked[1:]:
             # At least one own token: a prompt that is a beginning of the trunk would have no place to be asked from.
-            self._grow(prompt, min(common(trunk.ids, prompt.ids), len(prompt.ids) - 1), root)
+            self._branch(prompt, min(common(trunk.ids, prompt.ids), len(prompt.ids) - 1), root)
 
-    def _grow(self, prompt: Prompt, start: int, root: int) -> None:
+    def _branch(self, prompt: Prompt, start: int, root: int) -> None:
         first = len(self.ids)
         self.ids += prompt.ids[start:]
         self.positions += range(start, len(prompt.ids))
@@ -107,24 +108,24 @@ def _attention(
     module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: object, **options: Any
 ) -> tuple[torch.Tensor, None]:
     scale = options.get("scaling") or query.shape[-1] ** -0.5
-    out = options["grove"].attend(query[0], key[0], value[0], scale)
+    out = options["tree"].attend(query[0], key[0], value[0], scale)
     return out.transpose(0, 1).unsqueeze(0), None
 
 
 AttentionInterface.register(ATTENTION, _attention)
 
 
-def label_losses(model: Any, grove: PromptTree) -> torch.Tensor:
-    """One loss per prompt, in planting order. The model's attention must be `ATTENTION`."""
+def label_losses(model: Any, tree: PromptTree) -> torch.Tensor:
+    """One loss per prompt, in the order of adding. The model's attention must be `ATTENTION`."""
     device = next(model.parameters()).device
     logits = model(
-        input_ids=torch.tensor([grove.ids], device=device),
-        position_ids=torch.tensor([grove.positions], device=device),
+        input_ids=torch.tensor([tree.ids], device=device),
+        position_ids=torch.tensor([tree.positions], device=device),
         use_cache=False,
-        logits_to_keep=torch.tensor(grove.ends, device=device),
-        grove=grove,
+        logits_to_keep=torch.tensor(tree.ends, device=device),
+        tree=tree,
     ).logits[0]
-    return functional.cross_entropy(logits.float(), torch.tensor(grove.labels, device=device), reduction="none")
+    return functional.cross_entropy(logits.float(), torch.tensor(tree.labels, device=device), reduction="none")
 
 
 def prompt_trees(groups: Sequence[Sequence[Prompt]], most_tokens: int) -> list[PromptTree]:
@@ -132,8 +133,8 @@ def prompt_trees(groups: Sequence[Sequence[Prompt]], most_tokens: int) -> list[P
     made = [PromptTree()]
     for group in groups:
         lone = PromptTree()
-        lone.plant(group)
+        lone.add(group)
         if made[-1].ids and len(made[-1].ids) + len(lone.ids) > most_tokens:
             made.append(PromptTree())
-        made[-1].plant(group)
+        made[-1].add(group)
     return made

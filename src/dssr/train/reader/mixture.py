@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from dssr.agent.episode import context_at
-from dssr.config import ReaderConfig
+from dssr.config import Config, ReaderConfig
 from dssr.seeds import rng_of
-from dssr.types import Cell, Driver, Episode, Game, Job, Options, Protocol, Record, Step
+from dssr.types import Cell, Driver, Episode, Game, Job, Options, Record, Step
 
 
 class ContextVariant(Record, frozen=True):
@@ -38,10 +38,11 @@ def context_variants(config: ReaderConfig) -> list[ContextVariant]:
     """`full` with its own share; every written or rendered format at every budget shares the rest evenly."""
     others = [(memory, budget) for memory in config.memories for budget in config.budgets]
     share = (1 - config.full_share) / len(others)
-    return [
+    kinds = [
         ContextVariant("full", None, config.full_share),
         *(ContextVariant(memory, budget, share) for memory, budget in others),
     ]
+    return [kind for kind in kinds if kind.share > 0]
 
 
 def apportion(total: int, shares: Sequence[float]) -> list[int]:
@@ -63,29 +64,21 @@ def held_out(games: Sequence[Game], share: float, seed: int) -> tuple[list[Game]
     return sorted(shuffled[kept:], key=lambda game: game.id), sorted(shuffled[:kept], key=lambda game: game.id)
 
 
-def jobs_for(
-    games: Sequence[Game],
-    config: ReaderConfig,
-    fillers: Sequence[int],
-    protocol: Protocol,
-    driver: Driver,
-    seed: int,
-    iteration: int,
-) -> list[Job]:
+def jobs_for(games: Sequence[Game], config: Config, driver: Driver, iteration: int) -> list[Job]:
     """One variant per episode: every game at every filler, or a sample; the variants dealt out by their shares."""
-    places = [(game.id, filler) for game in games for filler in fillers]
-    rng_of("deal", seed, iteration).shuffle(places)
-    places = places[: config.episodes]
-    kinds = context_variants(config)
+    places = [(game.id, filler) for game in games for filler in config.protocol.fillers]
+    rng_of("deal", config.seed, iteration).shuffle(places)
+    places = places[: config.reader.episodes]
+    kinds = context_variants(config.reader)
     counts = apportion(len(places), [kind.share for kind in kinds])
     dealt = [kind for kind, count in zip(kinds, counts, strict=True) for _ in range(count)]
     jobs = [
         Job(
             game=game,
-            cell=Cell(memory=kind.memory, budget=kind.budget, filler=filler, protocol=protocol),
-            seed=seed,
+            cell=Cell(memory=kind.memory, budget=kind.budget, filler=filler, protocol=config.protocol.kind),
+            seed=config.seed,
             temperature=0.0,
-            epsilon=0.0 if driver == "reference" else config.epsilon,
+            epsilon=0.0 if driver == "reference" else config.reader.epsilon,
             driver=driver,
         )
         for (game, filler), kind in zip(places, dealt, strict=True)
