@@ -14,7 +14,7 @@ import pytest
 from tests.cli.test_main import dssr
 
 from dssr.worlds.cooking.archive import Archive
-from dssr_nano import WEIGHTS as NANO
+from dssr_nano import weights
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_a_diagnosis_with_nano_is_the_same_after_a_kill(study: Path, tmp_path: P
 
 def test_a_new_tokenizer_does_not_silently_stay_the_old_one(study: Path, tmp_path: Path) -> None:
     """Catches `--new-tokenizer` ignored in a folder whose networks use the package's own."""
-    shutil.copytree(NANO / "writer", tmp_path / "made" / "tokenizer")
+    shutil.copytree(weights("writer"), tmp_path / "made" / "tokenizer")
     before = sorted((tmp_path / "made").rglob("*"))
     arguments = ("nano", "build", "reader", "-c", str(study), "--folder", "made", "--model", "model")
     done = dssr(*arguments, "--new-tokenizer", cwd=tmp_path)
@@ -82,7 +82,7 @@ def test_a_network_for_houses_says_what_it_needs(
     study: Path, tmp_path: Path, more: tuple[str, ...], said: str, role: str
 ) -> None:
     """Catches a build that fails hours later, or learns houses from games that have none."""
-    shutil.copytree(NANO / "reader", tmp_path / "held" / "tokenizer")
+    shutil.copytree(weights("reader"), tmp_path / "held" / "tokenizer")
     done = dssr("nano", "build", role, "-c", str(study), "--model", "model", *more, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert said in " ".join(done.stderr.split())

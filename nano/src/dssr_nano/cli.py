@@ -48,8 +48,9 @@ def build(
     from dssr_nano import WEIGHTS as NANO
     from dssr_nano.factory.build import TOKENIZER
     from dssr_nano.factory.build import build as make
-    from dssr_nano.factory.card import card as describe
     from dssr_nano.factory.export import WEIGHTS, export
+    from dssr_nano.factory.export import card as describe
+    from dssr_nano.networks import drop_shared
 
     wanted, settings = _shape(shape, role), load_config(config)
     archive = Archive.open(Path(settings.data) / settings.games.archive)
@@ -60,16 +61,18 @@ def build(
     export(network, folder / TOKENIZER, target)
     told = describe(network, progress, role, seed, shape, (target / WEIGHTS).read_bytes())
     write_whole(target / "README.md", told.encode())
+    if target.resolve().parent == NANO.resolve():
+        drop_shared(target.name)
     emit({"model": str(target), "steps": progress.step, "right": progress.right}, as_json)
 
 
 def _shape(text: str | None, role: Role) -> "Shape":
     from dssr.errors import UsageError
-    from dssr_nano.factory.build import MAKING
+    from dssr_nano.factory.build import SPECS
     from dssr_nano.factory.network import Shape
 
     if text is None:
-        return MAKING[role].shape
+        return SPECS[role].shape
     try:
         width, depth, heads, inner = map(int, text.split("x"))
     except ValueError as error:
@@ -85,7 +88,7 @@ def card(role: RoleArgument, runs: RunsArgument, model: ModelOption = None, as_j
     from dssr.record.files import write_whole
     from dssr.record.run import Run
     from dssr_nano import WEIGHTS as NANO
-    from dssr_nano.factory.card import measured, refill
+    from dssr_nano.factory.export import measured, refill
 
     file = (model or NANO / role) / "README.md"
     if not file.is_file():

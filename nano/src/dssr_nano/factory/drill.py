@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from dssr.worlds.cooking.explorer import DIRECTIONS
-from dssr_nano.factory.looks import thing_of
+from dssr_nano.factory.hints import thing_of
 from dssr_nano.factory.names import FAMILIAR, WORDS, invented
 
 COOKS = {"fry": ("stove", "fried"), "roast": ("oven", "roasted"), "grill": ("BBQ", "grilled")}
@@ -130,7 +130,7 @@ class Kitchen:
 
 
 @dataclass(frozen=True)
-class Question:
+class ReaderQuestion:
     """One decision: what is seen, what may be done, what is right."""
 
     context: str
@@ -142,7 +142,7 @@ class Question:
     """Where the next deed that is no step is done, if that is known."""
 
 
-def look_ups(rng: random.Random, plain: bool) -> tuple[str, list[tuple[str, str]]]:
+def lookups(rng: random.Random, plain: bool) -> tuple[str, list[tuple[str, str]]]:
     """A long recipe, and pairs (words that name a food, words that only the recipe can complete)."""
     foods = some_names(rng, plain)[:9]
     asked = [(rng.choice(tuple(CUTS)), rng.choice(tuple(COOKS)), food) for food in foods]
@@ -212,15 +212,15 @@ def drill(
     plain: bool = False,
     slip: float = 0.1,
     cooks: tuple[str, ...] = IN_KITCHENS,
-) -> list[Question]:
+) -> list[ReaderQuestion]:
     """Questions at random moments of one meal; a slip takes up some other food first."""
     kitchen = make_kitchen(rng, plain, cooks)
     recipe = seen = kitchen.recipe()
-    asked: list[Question] = []
+    asked: list[ReaderQuestion] = []
     while True:
         plan = kitchen.plan()
         commands = list(dict.fromkeys([plan[0], *kitchen.options(rng)]))
-        asked.append(Question(recipe, f"{seen}\n\n{kitchen.inventory()}", tuple(commands), tuple(plan)))
+        asked.append(ReaderQuestion(recipe, f"{seen}\n\n{kitchen.inventory()}", tuple(commands), tuple(plan)))
         if plan == ["eat meal"]:
             return rng.sample(asked, min(questions, len(asked)))
         spare = [food for food in kitchen.foods if food.name not in kitchen.carried]

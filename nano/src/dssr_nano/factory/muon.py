@@ -22,7 +22,7 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of the quintic iteration that draws all singular values towards one."""
 
 
-class Group(NamedTuple):
+class MatrixGroup(NamedTuple):
     """Matrices of one shape."""
 
     weights: list[Tensor]
@@ -51,7 +51,7 @@ class Optimizer:
                 shapes.setdefault(tuple(weight.shape), []).append(weight)
             else:
                 (gains if weight.dim() == 1 else outer).append(weight)
-        self.groups = [Group(weights, torch.zeros(len(weights), *shape)) for shape, weights in shapes.items()]
+        self.groups = [MatrixGroup(weights, torch.zeros(len(weights), *shape)) for shape, weights in shapes.items()]
         self.rate, self.outer_rate = rate, OUTER
         parts = [{"params": outer, "scale": 1.0}, {"params": gains, "scale": GAIN}]
         self.adam = torch.optim.AdamW(parts, lr=self.outer_rate, betas=(0.9, 0.98), weight_decay=0.0)

@@ -12,9 +12,9 @@ from dssr.models.base import Message
 from dssr.types import LABELS
 from dssr.worlds.cooking.explorer import DIRECTIONS
 from dssr_nano.factory.drill import COOKS, CUTS
-from dssr_nano.factory.looks import Name, Words
+from dssr_nano.factory.hints import CueTokens, Name
+from dssr_nano.factory.initial_weights import InitVocabulary
 from dssr_nano.factory.names import ROOMS
-from dssr_nano.factory.start import Tokens
 from dssr_nano.factory.tokenizer import cut
 
 NEWLINE = "\n"
@@ -27,7 +27,7 @@ WAY = re.compile(rf" ({'|'.join(DIRECTIONS)}) to the")
 
 
 @dataclass(frozen=True)
-class Scribe:
+class PromptEncoder:
     """Turns messages into token ids as the chat template does."""
 
     tokenizer: Tokenizer
@@ -50,12 +50,12 @@ class Scribe:
         return tuple(ids[0] for ids in found)
 
     @cached_property
-    def words(self) -> Words:
+    def cues(self) -> CueTokens:
         verbs = (*CUTS, *COOKS)
         texts = self.tokenizer.decode_batch([[token] for token in range(self.tokenizer.get_vocab_size())])
         asking = tuple(f"{verb} the" for verb in verbs)
         (the,), (*_, opening), (colon,) = self.encode(" the"), self.encode("The"), self.encode(":")
-        return Words(
+        return CueTokens(
             asking=frozenset(at for at, text in enumerate(texts) if text.endswith(asking) and "You" not in text),
             verbs=frozenset(at for at, text in enumerate(texts) if text.strip() in verbs),
             the=the,
@@ -88,8 +88,8 @@ class Scribe:
         return (*(ids[-1] for ids in headers), *roles)
 
     @cached_property
-    def tokens(self) -> Tokens:
-        return Tokens(self.tokenizer.get_vocab_size(), self.labels, self.twins, self.parts)
+    def init_vocabulary(self) -> InitVocabulary:
+        return InitVocabulary(self.tokenizer.get_vocab_size(), self.labels, self.twins, self.parts)
 
     def name(self, text: str) -> Name:
         if text not in self.names:
