@@ -1,5 +1,6 @@
 """The built-in model through the command line, on real games: what `make demo` does, smaller."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -13,8 +14,13 @@ from typing import Any
 import pytest
 from tests.cli.test_main import dssr
 
+from dssr.config import ModelConfig
+from dssr.models.load import load_model
 from dssr.worlds.cooking.archive import Archive
-from dssr_nano import weights
+from dssr_nano import networks, weights
+from dssr_nano.cli import build
+from dssr_nano.factory.build import SPECS, STEPS
+from dssr_nano.networks import Role
 
 
 @pytest.fixture
@@ -87,3 +93,33 @@ def test_a_network_for_houses_says_what_it_needs(
     assert done.returncode == 2, done.stderr
     assert said in " ".join(done.stderr.split())
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("role", ["writer", "house"])
+def test_a_build_ends_in_a_network_that_plays(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: Role
+) -> None:
+    """Catches a build that cannot find the shipped network it starts as, stores the shared tokenizer once more, or
+    exports what does not load. One step of training, on one game."""
+    shutil.copytree(networks.WEIGHTS, tmp_path / "weights")
+    monkeypatch.setattr(networks, "WEIGHTS", tmp_path / "weights")
+    monkeypatch.setattr(networks, "TOKENIZERS", tmp_path / "weights" / "tokenizers")
+    few = SPECS[role]._replace(rooms=(6,), games=1, walked=((0, 0),), strayed=())
+    monkeypatch.setitem(SPECS, role, few)
+    monkeypatch.setitem(STEPS, role, 1)
+    monkeypatch.chdir(tmp_path)
+    before = weights(role)
+    kept = signal.getsignal(signal.SIGTERM)
+    try:
+        build(role, config=str(study), as_json=True)
+    finally:
+        signal.signal(signal.SIGTERM, kept)
+    assert {file.name for file in (tmp_path / "weights" / role).iterdir()} == {
+        "README.md",
+        "config.json",
+        "model.safetensors",
+    }
+    assert weights(role) != before
+    assert "1 steps" in (tmp_path / "weights" / role / "README.md").read_text(encoding="utf-8")
+    model = load_model(ModelConfig(backend="hf", path=f"nano/{role}", dtype="float32", device="cpu", threads=1))
+    asyncio.run(model.close())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dssr.cli.common import ConfigOption, JsonOption, emit, load_config, stages
-from dssr_nano.factory.curriculum import Role
+from dssr_nano.networks import Role
 
 if TYPE_CHECKING:
     from dssr_nano.factory.network import Shape
@@ -45,24 +45,23 @@ def build(
     """Collect transcripts, train the network, write the model folder."""
     from dssr.record.files import write_whole
     from dssr.worlds.cooking.archive import Archive
-    from dssr_nano import WEIGHTS as NANO
+    from dssr_nano import networks
     from dssr_nano.factory.build import TOKENIZER
     from dssr_nano.factory.build import build as make
     from dssr_nano.factory.export import WEIGHTS, export
     from dssr_nano.factory.export import card as describe
-    from dssr_nano.networks import drop_shared
 
     wanted, settings = _shape(shape, role), load_config(config)
     archive = Archive.open(Path(settings.data) / settings.games.archive)
     folder = folder or Path(settings.data) / f"{settings.games.archive}-train"
     with stages(as_json) as tell:
         network, progress = make(archive, folder, role, seed, wanted, tell, new_tokenizer)
-    target = model or NANO / role
+    target = model or networks.WEIGHTS / role
     export(network, folder / TOKENIZER, target)
     told = describe(network, progress, role, seed, shape, (target / WEIGHTS).read_bytes())
     write_whole(target / "README.md", told.encode())
-    if target.resolve().parent == NANO.resolve():
-        drop_shared(target.name)
+    if target.resolve().parent == networks.WEIGHTS.resolve():
+        networks.drop_shared(target.name)
     emit({"model": str(target), "steps": progress.step, "right": progress.right}, as_json)
 
 
@@ -87,10 +86,10 @@ def card(role: RoleArgument, runs: RunsArgument, model: ModelOption = None, as_j
     from dssr.errors import UsageError
     from dssr.record.files import write_whole
     from dssr.record.run import Run
-    from dssr_nano import WEIGHTS as NANO
+    from dssr_nano import networks
     from dssr_nano.factory.export import measured, refill
 
-    file = (model or NANO / role) / "README.md"
+    file = (model or networks.WEIGHTS / role) / "README.md"
     if not file.is_file():
         raise UsageError(f"{file.parent} has no card; make the network with `dssr nano build {role}` first.")
     text = refill(file.read_text(encoding="utf-8"), measured(Run.open(path) for path in runs))

@@ -5,9 +5,13 @@ cache.
 
 import shutil
 from pathlib import Path
+from typing import Literal
 
 from dssr.errors import ModelError
 
+Role = Literal["reader", "writer", "house", "house-writer"]
+"""Each role has a network of its own: learned together, reading kept writing from being learned (LOG.md). `house` is a
+reader for games whose foods lie in several rooms and starts as the reader, `house-writer` starts as the writer."""
 WEIGHTS = Path(__file__).parent / "weights"
 """Folder of the networks: `writer`, `reader`, and what else is shipped beside them."""
 CONFIGS = Path(__file__).parent / "configs"

@@ -11,7 +11,6 @@ from dssr.agent.prompts import load_prompts
 from dssr.errors import UsageError
 from dssr_nano import weights
 from dssr_nano.factory.build import SHAPE, SPECS
-from dssr_nano.factory.curriculum import Role
 from dssr_nano.factory.drill import drill
 from dssr_nano.factory.encoder import PromptEncoder
 from dssr_nano.factory.grow import SIMILAR, extend_tokenizer, grow
@@ -20,6 +19,7 @@ from dssr_nano.factory.network import Network
 from dssr_nano.factory.reader_examples import encode_question, pick_options, tree_of
 from dssr_nano.factory.tokenizer import cut
 from dssr_nano.factory.tree import lay_out
+from dssr_nano.networks import Role
 
 OLD = weights("reader")
 

@@ -6,18 +6,21 @@ import signal
 from itertools import accumulate
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from dssr.seeds import digest_of
 from dssr.worlds.cooking.archive import Archive
 from dssr_nano import weights
-from dssr_nano.factory.curriculum import CYCLES, STEPS, Role, rate_factor, stage_at
+from dssr_nano.factory.curriculum import CYCLES, STEPS, rate_factor, stage_at
 from dssr_nano.factory.hints import AIM, BACK, HOME, UNDO
 from dssr_nano.factory.mixture import BLOCK, DataSettings, RowBuilder, asked_at
 from dssr_nano.factory.network import Shape
 from dssr_nano.factory.training import CHECKPOINT, PARTS, Progress, TrainingPlan, gradients, network_of, train
-from dssr_nano.factory.transcripts import STRAYED, collect, read
+from dssr_nano.factory.transcripts import STRAYED, Transcript, collect, read
+from dssr_nano.networks import Role
 
 SMALL = Shape(80, 6, 5, 64)
 
@@ -52,6 +55,25 @@ def test_every_kind_of_tree_is_made(data: DataSettings, role: Role) -> None:
         assert max(row.sources) < len(row.ids)
         assert bool(row.answers) == ("writer" not in role)
     assert stage_at(role, STEPS[role] + 100) is stages[-1]
+
+
+ROWS = {
+    "lookup": "e6888d67eb1c1a8a631ae3e232576b01",
+    "plan": "d1a018ad0a3d31bf3f65d9b35eeedc89",
+    "drill": "8acf1c8c50be746b94d671361cd5e2b1",
+}
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_a_rebuild_meets_the_same_text(kind: str, tmp_path: Path) -> None:
+    """Catches a word of a training prompt that was changed with the code around it, and another order of random draws:
+    the shipped networks were made from these rows, and a rebuild must be."""
+    blank = Transcript("train-6-000", "You are hungry! Let's cook a delicious meal.", 0, (), (), ())
+    (tmp_path / "train.jsonl").write_bytes(msgspec.json.encode(("train-6-000/0/0", blank)) + b"\n")
+    data = DataSettings((str(tmp_path / "train.jsonl"),), str(weights("reader")), seed=0, role="reader")
+    made = RowBuilder(data).tree(kind, stage_at("reader", 0), random.Random(0))
+    plain = [made.trunk, made.learn, *((branch.start, branch.ids, branch.learn) for branch in made.branches)]
+    assert digest_of(msgspec.to_builtins(plain)) == ROWS[kind]
 
 
 def test_steps_from_room_to_room_are_asked_for_beside_the_others(data: DataSettings) -> None:

@@ -16,7 +16,7 @@ from dssr.types import Tell, View
 from dssr.worlds.cooking.archive import Archive
 from dssr_nano import weights
 from dssr_nano.factory import tokenizer
-from dssr_nano.factory.curriculum import STEPS, Role
+from dssr_nano.factory.curriculum import STEPS
 from dssr_nano.factory.drill import drill
 from dssr_nano.factory.export import CONTEXT_LENGTH
 from dssr_nano.factory.grow import SIMILAR, extend_tokenizer
@@ -27,6 +27,7 @@ from dssr_nano.factory.reader_examples import decisions, full_question, pick_opt
 from dssr_nano.factory.training import Progress, TrainingPlan, load, network_of, train
 from dssr_nano.factory.transcripts import STRAYED, collect, read
 from dssr_nano.factory.writer_examples import any_format, write_along
+from dssr_nano.networks import Role
 
 TRANSCRIPTS = "train.jsonl"
 STRAYS = "strays.jsonl"

@@ -2,15 +2,11 @@
 
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Literal
 
 from dssr_nano.factory.drill import COOKS, IN_KITCHENS
 from dssr_nano.factory.hints import AFTER, AGAIN, AIM, BACK, HOME, UNDO
 from dssr_nano.factory.names import FAMILIAR
-
-Role = Literal["reader", "writer", "house", "house-writer"]
-"""Each role has a network of its own: learned together, reading kept writing from being learned (LOG.md). `house` is a
-reader for games whose foods lie in several rooms and starts as the reader, `house-writer` starts as the writer."""
+from dssr_nano.networks import Role
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from safetensors.torch import save_file
 
 from dssr.errors import RecordError
 from dssr.record.run import Run
-from dssr_nano.factory.curriculum import Role
 from dssr_nano.factory.mixture import load_encoder
 from dssr_nano.factory.network import Network, config_of
 from dssr_nano.factory.tokenizer import FILES
 from dssr_nano.factory.training import Progress
+from dssr_nano.networks import Role
 
 CONTEXT_LENGTH = 8192
 WEIGHTS = "model.safetensors"

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from dssr.agent.prompts import load_prompts
 from dssr.seeds import rng_of
-from dssr_nano.factory.curriculum import Role, Stage, stage_at
+from dssr_nano.factory.curriculum import Stage, stage_at
 from dssr_nano.factory.drill import ReaderQuestion, drill, lookups
 from dssr_nano.factory.encoder import PromptEncoder
 from dssr_nano.factory.reader_examples import (
@@ -32,6 +32,7 @@ from dssr_nano.factory.reader_examples import (
 from dssr_nano.factory.transcripts import Transcript, read
 from dssr_nano.factory.tree import Row, Tree, lay_out
 from dssr_nano.factory.writer_examples import WrittenStates, any_format, history_tree, novelty, write_along, writer_tree
+from dssr_nano.networks import Role
 
 AMPLE = 256
 """Tokens that hold every line of `oracle-b`."""
