@@ -19,7 +19,8 @@ from dssr.models.load import load_model
 from dssr.worlds.cooking.archive import Archive
 from dssr_nano import networks, weights
 from dssr_nano.cli import build
-from dssr_nano.factory.build import SPECS, STEPS
+from dssr_nano.factory.build import SPECS
+from dssr_nano.factory.curriculum import STEPS
 from dssr_nano.networks import Role
 
 

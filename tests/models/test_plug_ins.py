@@ -31,8 +31,8 @@ main()
 def without_nano(monkeypatch: pytest.MonkeyPatch) -> None:
     """An installation of dssr alone."""
 
-    def others(**wanted: str) -> list[EntryPoint]:
-        return [one for one in entry_points(**wanted) if not one.value.startswith("dssr_nano")]
+    def others(group: str, **more: str) -> list[EntryPoint]:
+        return [one for one in entry_points(group=group, **more) if not one.value.startswith("dssr_nano")]
 
     for module in (config, load):
         monkeypatch.setattr(module, "entry_points", others)
