@@ -31,8 +31,9 @@ main()
 def without_nano(monkeypatch: pytest.MonkeyPatch) -> None:
     """An installation of dssr alone."""
 
-    def others(group: str, **more: str) -> list[EntryPoint]:
-        return [one for one in entry_points(group=group, **more) if not one.value.startswith("dssr_nano")]
+    def others(group: str, name: str = "") -> list[EntryPoint]:
+        found = [one for one in entry_points(group=group) if not one.value.startswith("dssr_nano")]
+        return [one for one in found if name in ("", one.name)]
 
     for module in (config, load):
         monkeypatch.setattr(module, "entry_points", others)

@@ -26,6 +26,7 @@ TokenizerOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
+    """Adds `dssr nano` to the command line; dssr finds this function by its entry point."""
     nano = typer.Typer(help="The built-in model.", no_args_is_help=True)
     nano.command("build")(build)
     nano.command("card")(card)

@@ -151,6 +151,7 @@ def _holds_one(folder: Path) -> bool:
 
 
 def plan_of(folder: Path, role: Role, seed: int, shape: Shape) -> TrainingPlan:
+    """The training run of a role: which rows, how many steps, and where its checkpoint lies."""
     spec = SPECS[role]
     files = (TRANSCRIPTS, STRAYS) if spec.strayed else (TRANSCRIPTS,)
     transcripts = tuple(str(folder / file) for file in files)

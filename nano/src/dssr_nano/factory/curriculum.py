@@ -52,6 +52,7 @@ class Cycle:
 
     @property
     def steps(self) -> int:
+        """Of all its stages."""
         return sum(stage.steps for stage in self.stages)
 
 

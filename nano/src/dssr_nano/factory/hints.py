@@ -136,6 +136,7 @@ class Mentions(NamedTuple):
 
 
 def mentions(ids: Sequence[int], name: Name, context: int, options: int, cues: CueTokens) -> Mentions:
+    """Where one name stands before the options: with what is to be done with it, and in the current observation."""
     found = Mentions([], [])
     for at in places(ids, name, 2, options):
         last = at + len(name) - 1

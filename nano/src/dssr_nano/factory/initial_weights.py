@@ -58,6 +58,7 @@ class Subspaces(NamedTuple):
 
     @classmethod
     def of(cls, width: int) -> "Subspaces":
+        """The layout for a width of the network."""
         share = (width - 3 - PART) // 11
         sizes = (4 * share, 2 * share, 2 * share, share, share, width - 3 - PART - 10 * share, PART)
         ends = accumulate(sizes, initial=3)

@@ -47,7 +47,7 @@ REWRITES = 3
 
 
 class DataSettings(NamedTuple):
-    """Where the data comes from."""
+    """Which data a network learns from."""
 
     transcripts: tuple[str, ...]
     """Files of them."""
@@ -61,7 +61,7 @@ class DataSettings(NamedTuple):
 
 
 class RowBuilder:
-    """Makes trees of every kind."""
+    """Makes the rows of a training run: trees of every kind, laid out side by side."""
 
     def __init__(self, data: DataSettings) -> None:
         self.data = data
@@ -76,6 +76,7 @@ class RowBuilder:
         return [transcript for _, transcript in sorted(found, key=lambda one: one[0])]
 
     def row(self, step: int, part: int) -> Row:
+        """The row of one step at one of its places; nothing else goes into it."""
         stage = stage_at(self.data.role, step)
         rng = rng_of("nano row", self.data.role, self.data.seed, step, part)
         if self.block != (step // BLOCK, part):
@@ -92,6 +93,7 @@ class RowBuilder:
         return row
 
     def tree(self, kind: str, stage: Stage, rng: random.Random) -> Tree:
+        """One tree of a kind that the stage's shares name."""
         most, echo = stage.options, stage.echo
         if kind == "drill":
             goal = rng.choice(self.transcripts).goal
@@ -187,4 +189,5 @@ def _some(places: list[int], most: int, rng: random.Random) -> list[int]:
 
 
 def load_encoder(tokenizer: str) -> PromptEncoder:
+    """The encoder over a folder's tokenizer and dssr's own prompts."""
     return PromptEncoder(Tokenizer.from_file(str(Path(tokenizer) / "tokenizer.json")), load_prompts())

@@ -42,6 +42,8 @@ def orthogonal(matrices: Tensor) -> Tensor:
 
 
 class Optimizer:
+    """Both optimizers behind one step."""
+
     def __init__(self, network: Network, rate: float) -> None:
         shapes: dict[tuple[int, ...], list[Tensor]] = {}
         outer: list[Tensor] = []
@@ -74,12 +76,14 @@ class Optimizer:
         self.adam.zero_grad(set_to_none=True)
 
     def state(self) -> dict[str, Tensor]:
+        """Tensors by name, for a checkpoint."""
         stored = {f"muon/{number}": group.momentum for number, group in enumerate(self.groups)}
         for place, values in self.adam.state_dict()["state"].items():
             stored |= {f"adam/{place}/{name}": value for name, value in values.items()}
         return stored
 
     def restore(self, stored: dict[str, Tensor]) -> None:
+        """Takes up the state of a checkpoint."""
         for number, group in enumerate(self.groups):
             group.momentum.copy_(stored[f"muon/{number}"])
         state = self.adam.state_dict()

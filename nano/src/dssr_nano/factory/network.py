@@ -50,6 +50,8 @@ def config_of(shape: Shape, vocabulary: int, end: int, pad: int, context_length:
 
 
 class Norm(nn.Module):
+    """RMSNorm."""
+
     def __init__(self, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
@@ -59,6 +61,8 @@ class Norm(nn.Module):
 
 
 class Attention(nn.Module):
+    """Attention with normed queries and keys, over rows of trees."""
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.heads = shape.heads
@@ -84,6 +88,8 @@ class Attention(nn.Module):
 
 
 class Mlp(nn.Module):
+    """SwiGLU."""
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(shape.width, shape.inner, bias=False)
@@ -96,6 +102,8 @@ class Mlp(nn.Module):
 
 
 class Layer(nn.Module):
+    """Attention, then the feed-forward part, each with its residual."""
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.self_attn = Attention(shape)
@@ -110,6 +118,8 @@ class Layer(nn.Module):
 
 
 class Backbone(nn.Module):
+    """All that transformers calls `model`: embeddings, layers, last norm."""
+
     def __init__(self, shape: Shape, vocabulary: int) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(vocabulary, shape.width)
@@ -117,6 +127,7 @@ class Backbone(nn.Module):
         self.norm = Norm(shape.width)
 
     def parts(self) -> list[Layer]:
+        """The layers, with their type."""
         return [layer for layer in self.layers if isinstance(layer, Layer)]
 
 
@@ -163,5 +174,6 @@ def turns(positions: Tensor, width: int) -> tuple[Tensor, Tensor]:
 
 
 def turn(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotates queries or keys to their positions."""
     half = states.shape[-1] // 2
     return states * cos + torch.cat([-states[..., half:], states[..., :half]], -1) * sin

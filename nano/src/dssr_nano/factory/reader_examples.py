@@ -85,6 +85,7 @@ def encode_question(
 
 
 def is_travel(command: str) -> bool:
+    """Whether a command is a step from room to room, or opens a door for one."""
     return command.startswith("go ") or is_opening(command, doors=True)
 
 
@@ -167,6 +168,8 @@ def common(asked: Sequence[EncodedQuestion]) -> tuple[int, ...]:
 
 
 def renamed(transcript: Transcript, rename: Rename) -> Transcript:
+    """The transcript with every text of it renamed."""
+
     def each(step: TranscriptStep) -> TranscriptStep:
         return TranscriptStep(
             step.action and rename(step.action),
@@ -190,6 +193,7 @@ def with_new_names(
 
 
 def decisions(transcript: Transcript) -> list[int]:
+    """Indices of the steps at which an option is chosen."""
     return [index for index, step in enumerate(transcript.steps) if step.commands]
 
 
@@ -201,6 +205,7 @@ def full_question(transcript: Transcript, index: int) -> ReaderQuestion:
 
 
 def state_question(transcript: Transcript, index: int, state: str) -> ReaderQuestion:
+    """The question at a step with a written state in place of the history."""
     step = transcript.steps[index]
     return ReaderQuestion(state, step.observation, step.commands, step.plan, room_of(step))
 

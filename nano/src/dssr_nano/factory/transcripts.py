@@ -49,6 +49,8 @@ class TranscriptStep(Record, frozen=True):
 
 
 class Transcript(Record, frozen=True):
+    """One game as it was walked and played."""
+
     game: str
     goal: str
     filler: int
@@ -74,15 +76,18 @@ def options_of(node: Node) -> tuple[str, ...]:
 
 
 def oracle_of(node: Node) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The lines of `oracle-b`, long and short."""
     privileged = node.moment.privileged
     return tuple(oracle_lines(privileged, long=True)), tuple(oracle_lines(privileged, long=False))
 
 
 def slips(rng: random.Random) -> Mistakes:
+    """Mistakes that are single random options."""
     return lambda commands: rng.choice(commands) if rng.random() < SLIP else None
 
 
 def strays(rng: random.Random) -> Mistakes:
+    """Mistakes that keep to one topic for some steps."""
     topic = ""
 
     def mistake(commands: Sequence[str]) -> str | None:
@@ -129,6 +134,7 @@ def play(world: World, filler: int, mistake: Mistakes, limit: int = 50) -> Trans
 
 
 def key_of(game: Game, filler: int, number: int) -> str:
+    """The name under which a transcript is stored."""
     return f"{game.id}/{filler}/{number}"
 
 

@@ -41,6 +41,8 @@ class Branch:
 
 @dataclass(frozen=True)
 class Tree:
+    """A trunk and the branches that grow from it."""
+
     trunk: tuple[int, ...]
     branches: tuple[Branch, ...] = ()
     learn: tuple[tuple[int, float], ...] = ()
@@ -71,6 +73,7 @@ class Row:
     """(kind, source) to targets, as positions in the row."""
 
     def add(self, tree: Tree) -> None:
+        """Appends a tree, its places turned into places of the row."""
         base = len(self.ids)
         self._span(tree.trunk, 0, (base, base))
         self._learn(base, base - 1, tree.trunk, tree.learn)
@@ -112,6 +115,7 @@ def agreed(left: Sequence[int], right: Sequence[int]) -> int:
 
 
 def lay_out(trees: Sequence[Tree]) -> Row:
+    """Trees one after the other in a new row."""
     row = Row()
     for tree in trees:
         row.add(tree)

@@ -40,6 +40,7 @@ def write_along(
     rng: random.Random,
     count: Callable[[str], int],
 ) -> WrittenStates:
+    """The states of a scripted writer that sees the transcript step by step."""
     states: list[str] = []
     for step in transcript.steps:
         view = View(transcript.goal, step.action, step.observation)
@@ -158,4 +159,5 @@ def history_tree(
 
 
 def any_format(rng: random.Random) -> Format:
+    """One of dssr's prompted formats, at random."""
     return rng.choice(FORMATS)
