@@ -29,10 +29,11 @@ bench: .setup-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
 
 # torch comes first and pinned: an open range would take the newest build with its CUDA packages.
-.setup-base: pyproject.toml constraints.txt
+# Two distributions: dssr, and the model that `dssr[nano]` asks for, from its folder here.
+.setup-base: pyproject.toml nano/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) torch
-	$(PIP) --editable . --editable nano
+	$(PIP) --editable ".[nano]" --editable nano
 	touch $@
 
 .setup-dev: .setup-base

@@ -25,6 +25,7 @@ from dssr.worlds.base import Worlds
 from dssr.worlds.cooking.archive import Archive
 from dssr_nano import WEIGHTS as NANO
 from dssr_nano.factory.drill import drill
+from dssr_nano.networks import shipped
 
 GOAL = "You are hungry! Let's cook a delicious meal."
 
@@ -59,7 +60,7 @@ def test_it_is_small_and_described() -> None:
     """Catches weights that outgrow the package, and a card without measurements."""
     packed = sum(len(compress(file.read_bytes())) for file in Path(NANO).rglob("*") if file.is_file())
     assert packed < MOST  # as in a wheel
-    assert {folder.name for folder in NANO.glob("*/")} == {role for roles in STUDIES.values() for role in roles}
+    assert set(shipped()) == {role for roles in STUDIES.values() for role in roles}
     for roles in STUDIES.values():
         assert sum((NANO / role / "model.safetensors").stat().st_size for role in roles) < MOST
         for role in roles:
@@ -145,8 +146,8 @@ def guided(writer: str, reader: str, games: tuple[str, ...], budget: int, archiv
     """Games in which the reference acts, the writer writes by `guide`, and two actions follow the walk."""
     worlds = Worlds(archive)
     jobs = [Job(game, Cell("guide", budget, 20, "post"), 0, 0.0, 0.0, "reference") for game in games]
-    with load(writer) as scribe, load(reader) as picker:
-        agent = Agent(worlds, scribe, Reader(picker), load_prompts(), max_actions=2)
+    with load(writer) as encoder, load(reader) as picker:
+        agent = Agent(worlds, encoder, Reader(picker), load_prompts(), max_actions=2)
 
         async def episodes() -> list[Played]:
             return await asyncio.gather(*(play_job(job, agent) for job in jobs))

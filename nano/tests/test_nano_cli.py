@@ -1,5 +1,6 @@
 """The built-in model through the command line, on real games: what `make demo` does, smaller."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -13,8 +14,14 @@ from typing import Any
 import pytest
 from tests.cli.test_main import dssr
 
+from dssr.config import ModelConfig
+from dssr.models.load import load_model
 from dssr.worlds.cooking.archive import Archive
-from dssr_nano import WEIGHTS as NANO
+from dssr_nano import networks, weights
+from dssr_nano.cli import build
+from dssr_nano.factory.build import SPECS
+from dssr_nano.factory.curriculum import STEPS
+from dssr_nano.networks import Role
 
 
 @pytest.fixture
@@ -59,7 +66,7 @@ def test_a_diagnosis_with_nano_is_the_same_after_a_kill(study: Path, tmp_path: P
 
 def test_a_new_tokenizer_does_not_silently_stay_the_old_one(study: Path, tmp_path: Path) -> None:
     """Catches `--new-tokenizer` ignored in a folder whose networks use the package's own."""
-    shutil.copytree(NANO / "writer", tmp_path / "made" / "tokenizer")
+    shutil.copytree(weights("writer"), tmp_path / "made" / "tokenizer")
     before = sorted((tmp_path / "made").rglob("*"))
     arguments = ("nano", "build", "reader", "-c", str(study), "--folder", "made", "--model", "model")
     done = dssr(*arguments, "--new-tokenizer", cwd=tmp_path)
@@ -82,8 +89,38 @@ def test_a_network_for_houses_says_what_it_needs(
     study: Path, tmp_path: Path, more: tuple[str, ...], said: str, role: str
 ) -> None:
     """Catches a build that fails hours later, or learns houses from games that have none."""
-    shutil.copytree(NANO / "reader", tmp_path / "held" / "tokenizer")
+    shutil.copytree(weights("reader"), tmp_path / "held" / "tokenizer")
     done = dssr("nano", "build", role, "-c", str(study), "--model", "model", *more, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert said in " ".join(done.stderr.split())
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("role", ["writer", "house"])
+def test_a_build_ends_in_a_network_that_plays(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: Role
+) -> None:
+    """Catches a build that cannot find the shipped network it starts as, stores the shared tokenizer once more, or
+    exports what does not load. One step of training, on one game."""
+    shutil.copytree(networks.WEIGHTS, tmp_path / "weights")
+    monkeypatch.setattr(networks, "WEIGHTS", tmp_path / "weights")
+    monkeypatch.setattr(networks, "TOKENIZERS", tmp_path / "weights" / "tokenizers")
+    few = SPECS[role]._replace(rooms=(6,), games=1, walked=((0, 0),), strayed=())
+    monkeypatch.setitem(SPECS, role, few)
+    monkeypatch.setitem(STEPS, role, 1)
+    monkeypatch.chdir(tmp_path)
+    before = weights(role)
+    kept = signal.getsignal(signal.SIGTERM)
+    try:
+        build(role, config=str(study), as_json=True)
+    finally:
+        signal.signal(signal.SIGTERM, kept)
+    assert {file.name for file in (tmp_path / "weights" / role).iterdir()} == {
+        "README.md",
+        "config.json",
+        "model.safetensors",
+    }
+    assert weights(role) != before
+    assert "1 steps" in (tmp_path / "weights" / role / "README.md").read_text(encoding="utf-8")
+    model = load_model(ModelConfig(backend="hf", path=f"nano/{role}", dtype="float32", device="cpu", threads=1))
+    asyncio.run(model.close())

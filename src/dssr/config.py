@@ -7,6 +7,7 @@ or the larger of two, which changes words and no number. Those are named constan
 """
 
 import re
+from importlib.metadata import entry_points
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -263,6 +264,11 @@ class Config(Section, frozen=True):
 
 
 SHIPPED = Path(__file__).parent / "configs"
+PLUGGED = "dssr.configs"
+"""Entry points of this group are folders of TOML files that other packages ship."""
+NANO = ("nano", "nano-house")
+"""Configurations of dssr-nano; known by name to say how to get them."""
+GET_NANO = "install it with `pip install 'dssr[nano]'`"
 
 
 BASE = "base"
@@ -288,9 +294,13 @@ def check(config: Config) -> None:
 
 def _find(name: str, beside: Path) -> Path:
     """The file of a shipped name, or of a path seen from a folder."""
-    shipped = SHIPPED / f"{name}.toml"
-    path = shipped if shipped.exists() else beside / name
+    path = _shipped().get(name, beside / name)
     if not path.is_file():
+        if name in NANO:
+            raise ConfigError(
+                f"The configuration {name} comes with dssr-nano, which is not installed: {GET_NANO}, "
+                "or give `--config scripted`."
+            )
         raise ConfigError(f"No configuration {name!r}: give a TOML file or one of {', '.join(names())}.")
     return path
 
@@ -348,8 +358,14 @@ def _lay_over(under: dict[str, Any], upper: dict[str, Any]) -> None:
 
 
 def names() -> list[str]:
-    """The shipped configurations."""
-    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
+    """The shipped configurations, those of installed plug-ins included."""
+    return sorted(_shipped())
+
+
+def _shipped() -> dict[str, Path]:
+    """By name, the files of this package and of plug-ins; a plug-in cannot replace one of ours."""
+    folders = [*(Path(plugged.load()) for plugged in entry_points(group=PLUGGED)), SHIPPED]
+    return {path.stem: path for folder in folders for path in folder.glob("*.toml")}
 
 
 def resolved(config: Config) -> str:

@@ -8,7 +8,7 @@ import typer
 from dssr.cli import options
 from dssr.cli.show import emit, progress
 from dssr.config import load
-from dssr_nano.factory.curriculum import Role
+from dssr_nano.networks import Role
 
 if TYPE_CHECKING:
     from dssr_nano.factory.network import Shape
@@ -28,6 +28,7 @@ TokenizerOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
+    """Adds `dssr nano` to the command line; dssr finds this function by its entry point."""
     nano = typer.Typer(help="The built-in model.", no_args_is_help=True)
     nano.command("build")(build)
     nano.command("card")(card)
@@ -47,31 +48,33 @@ def build(
     """Collect transcripts, train the network, write the model folder."""
     from dssr.record.files import write_whole
     from dssr.worlds.cooking.archive import Archive
-    from dssr_nano import WEIGHTS as NANO
+    from dssr_nano import networks
     from dssr_nano.factory.build import TOKENIZER
     from dssr_nano.factory.build import build as make
-    from dssr_nano.factory.card import card as describe
     from dssr_nano.factory.export import WEIGHTS, export
+    from dssr_nano.factory.export import card as describe
 
     wanted, settings = _shape(shape, role), load(config)
     archive = Archive.open(Path(settings.data) / settings.games.archive)
     folder = folder or Path(settings.data) / f"{settings.games.archive}-train"
     with progress(as_json) as tell:
         network, trained = make(archive, folder, role, seed, wanted, tell, new_tokenizer)
-    target = model or NANO / role
+    target = model or networks.WEIGHTS / role
     export(network, folder / TOKENIZER, target)
     told = describe(network, trained, role, seed, shape, (target / WEIGHTS).read_bytes())
     write_whole(target / "README.md", told.encode())
+    if target.resolve().parent == networks.WEIGHTS.resolve():
+        networks.drop_shared(target.name)
     emit({"model": str(target), "steps": trained.step, "right": trained.right}, as_json)
 
 
 def _shape(text: str | None, role: Role) -> "Shape":
     from dssr.errors import UsageError
-    from dssr_nano.factory.build import MAKING
+    from dssr_nano.factory.build import SPECS
     from dssr_nano.factory.network import Shape
 
     if text is None:
-        return MAKING[role].shape
+        return SPECS[role].shape
     try:
         width, depth, heads, inner = map(int, text.split("x"))
     except ValueError as error:
@@ -86,10 +89,10 @@ def card(role: RoleArgument, runs: RunsArgument, model: ModelOption = None, as_j
     from dssr.errors import UsageError
     from dssr.record.files import write_whole
     from dssr.record.run import Run
-    from dssr_nano import WEIGHTS as NANO
-    from dssr_nano.factory.card import measured, refill
+    from dssr_nano import networks
+    from dssr_nano.factory.export import measured, refill
 
-    file = (model or NANO / role) / "README.md"
+    file = (model or networks.WEIGHTS / role) / "README.md"
     if not file.is_file():
         raise UsageError(f"{file.parent} has no card; make the network with `dssr nano build {role}` first.")
     text = refill(file.read_text(encoding="utf-8"), measured(Run.open(path) for path in runs))

@@ -8,9 +8,9 @@ import pytest
 from dssr.agent.prompts import load_prompts, reader_messages
 from dssr_nano.factory import tokenizer
 from dssr_nano.factory.drill import drill
-from dssr_nano.factory.mixture import scribe_of
+from dssr_nano.factory.encoder import PromptEncoder
+from dssr_nano.factory.mixture import load_encoder
 from dssr_nano.factory.names import WORDS
-from dssr_nano.factory.scribe import Scribe
 
 GOAL = "You are hungry! Let's cook a delicious meal."
 
@@ -29,5 +29,5 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def scribe(vocabulary: Path) -> Scribe:
-    return scribe_of(str(vocabulary))
+def encoder(vocabulary: Path) -> PromptEncoder:
+    return load_encoder(str(vocabulary))

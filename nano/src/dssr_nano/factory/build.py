@@ -15,19 +15,20 @@ from dssr.seeds import rng_of
 from dssr.types import Progress as ProgressCallback
 from dssr.types import View
 from dssr.worlds.cooking.archive import Archive
-from dssr_nano import WEIGHTS as NANO
+from dssr_nano import weights
 from dssr_nano.factory import tokenizer
-from dssr_nano.factory.corpus import STRAYED, collect, read
-from dssr_nano.factory.curriculum import STEPS, Role
+from dssr_nano.factory.curriculum import STEPS
 from dssr_nano.factory.drill import drill
 from dssr_nano.factory.export import CONTEXT_LENGTH
-from dssr_nano.factory.grow import KIN, extended
-from dssr_nano.factory.mixture import Recipe
+from dssr_nano.factory.grow import SIMILAR, extend_tokenizer
+from dssr_nano.factory.mixture import DataSettings
 from dssr_nano.factory.names import ROOMS, WORDS
 from dssr_nano.factory.network import Network, Shape
-from dssr_nano.factory.pretrain import Plan, Progress, load, network_of, train
-from dssr_nano.factory.questions import decisions, fresh, full_question, shown
-from dssr_nano.factory.rewrites import any_format, write_along
+from dssr_nano.factory.reader_examples import decisions, full_question, pick_options, with_new_names
+from dssr_nano.factory.training import Progress, TrainingPlan, load, network_of, train
+from dssr_nano.factory.transcripts import STRAYED, collect, read
+from dssr_nano.factory.writer_examples import any_format, write_along
+from dssr_nano.networks import Role
 
 TRANSCRIPTS = "train.jsonl"
 STRAYS = "strays.jsonl"
@@ -40,7 +41,7 @@ BUDGETS = (16, 24, 32, 48, 64, 96, 128, 192, 256)
 SHAPE = Shape(width=160, depth=6, heads=5, inner=416)
 
 
-class Making(NamedTuple):
+class NetworkSpec(NamedTuple):
     """What the network of a role is made of."""
 
     shape: Shape = SHAPE
@@ -55,21 +56,21 @@ class Making(NamedTuple):
     """Of the states and the `oracle-b` lines that are shown."""
     tokens: int = 1500
     """Of a row, at least."""
-    smaller: Path | None = None
-    """Folder of the network that it starts as."""
+    start_from: Role | None = None
+    """Role of the shipped network that it starts as."""
 
 
-HOUSE = Making(
+HOUSE = NetworkSpec(
     rooms=(9, 12),
     games=80,
     walked=((0, 0), (1, 0), (1, 10), (2, 20), (2, 40)),
     budgets=(48, 64, 96, 128, 160),
 )
-MAKING: dict[Role, Making] = {
-    "reader": Making(strayed=(0, 10, 20, 40)),
-    "writer": Making(),
-    "house": HOUSE._replace(shape=SHAPE._replace(depth=9), strayed=(0, 20), tokens=800, smaller=NANO / "reader"),
-    "house-writer": HOUSE._replace(smaller=NANO / "writer"),
+SPECS: dict[Role, NetworkSpec] = {
+    "reader": NetworkSpec(strayed=(0, 10, 20, 40)),
+    "writer": NetworkSpec(),
+    "house": HOUSE._replace(shape=SHAPE._replace(depth=9), strayed=(0, 20), tokens=800, start_from="reader"),
+    "house-writer": HOUSE._replace(start_from="writer"),
 }
 
 
@@ -79,10 +80,10 @@ def sample_texts(transcripts: Path, each: int = 400) -> list[str]:
     texts: list[str] = []
     for number, (_, transcript) in enumerate(sorted(read(transcripts), key=lambda one: one[0])):
         rng = rng_of("nano tokenizer", 0, number)
-        named = fresh(transcript, rng, keep=0.0)
+        named = with_new_names(transcript, rng, keep=0.0)
         for index in rng.sample(decisions(named), 2):
             question = full_question(named, index)
-            shuffled = shown(question, 52, rng)
+            shuffled = pick_options(question, 52, rng)
             messages = reader_messages("", named.goal, question.context, question.observation, shuffled)
             texts.append(messages[1].content)
         texts += [
@@ -114,34 +115,35 @@ def new_tokenizer(folder: Path) -> None:
     tokenizer.save(made, folder / TOKENIZER, CONTEXT_LENGTH)
 
 
-def ensure_tokenizer(folder: Path, new: bool, smaller: Path | None) -> None:
+def ensure_tokenizer(folder: Path, new: bool, start_from: Role | None) -> None:
     """The tokenizer of the package, if there is none in the folder and no new one is wanted: networks that share it can
     read what each other wrote. A network that starts as a smaller one has that one's, with the words it lacks."""
     place = folder / TOKENIZER
     if _holds_one(folder):
         return
-    if smaller is not None:
-        tokenizer.save(extended(Tokenizer.from_file(str(smaller / FILE))), place, CONTEXT_LENGTH)
+    if start_from is not None:
+        held = Tokenizer.from_file(str(weights(start_from) / FILE))
+        tokenizer.save(extend_tokenizer(held), place, CONTEXT_LENGTH)
         return
     if new:
         new_tokenizer(folder)
         return
     place.mkdir(parents=True, exist_ok=True)
     for name in tokenizer.FILES:
-        shutil.copyfile(NANO / "writer" / name, place / name)
+        shutil.copyfile(weights("writer") / name, place / name)
 
 
-def check_tokenizer(folder: Path, new: bool, smaller: Path | None) -> None:
+def check_tokenizer(folder: Path, new: bool, start_from: Role | None) -> None:
     """A folder keeps its tokenizer, since its networks are built on it. Where a call has trained one, the next goes on
     with that."""
-    if smaller is not None and new:
-        raise UsageError(f"This network starts as {smaller.name} and reads as that does: leave out --new-tokenizer.")
+    if start_from is not None and new:
+        raise UsageError(f"This network starts as {start_from} and reads as that does: leave out --new-tokenizer.")
     if not _holds_one(folder):
         return
     held = Tokenizer.from_file(str(folder / TOKENIZER / FILE))
-    if smaller is not None and any(len(tokenizer.cut(held, text)) > 1 for text in KIN):
+    if start_from is not None and any(len(tokenizer.cut(held, text)) > 1 for text in SIMILAR):
         raise UsageError(f"{folder} has a tokenizer without the words of houses; give another --folder.")
-    if new and (folder / TOKENIZER / FILE).read_bytes() == (NANO / "writer" / FILE).read_bytes():
+    if new and (folder / TOKENIZER / FILE).read_bytes() == (weights("writer") / FILE).read_bytes():
         raise UsageError(f"{folder} already uses the package's tokenizer; to train a new one, give another --folder.")
 
 
@@ -149,13 +151,15 @@ def _holds_one(folder: Path) -> bool:
     return (folder / TOKENIZER / FILE).exists()
 
 
-def plan_of(folder: Path, role: Role, seed: int, shape: Shape) -> Plan:
-    making = MAKING[role]
-    files = (TRANSCRIPTS, STRAYS) if making.strayed else (TRANSCRIPTS,)
+def plan_of(folder: Path, role: Role, seed: int, shape: Shape) -> TrainingPlan:
+    """The training run of a role: which rows, how many steps, and where its checkpoint lies."""
+    spec = SPECS[role]
+    files = (TRANSCRIPTS, STRAYS) if spec.strayed else (TRANSCRIPTS,)
     transcripts = tuple(str(folder / file) for file in files)
-    recipe = Recipe(transcripts, str(folder / TOKENIZER), seed, role, making.tokens, making.budgets)
+    data = DataSettings(transcripts, str(folder / TOKENIZER), seed, role, spec.tokens, spec.budgets)
     place = folder / f"checkpoint-{role}-{seed}-{'x'.join(map(str, shape))}"
-    return Plan(place, recipe, shape, STEPS[role], smaller=making.smaller)
+    first = None if spec.start_from is None else weights(spec.start_from)
+    return TrainingPlan(place, data, shape, STEPS[role], start_from=first)
 
 
 def build(
@@ -169,28 +173,28 @@ def build(
 ) -> tuple[Network, Progress]:
     """Everything up to the trained network; goes on where an earlier call stopped. Networks made in one
     folder share transcripts and tokenizer."""
-    making = MAKING[role]
-    check_tokenizer(folder, own_tokenizer, making.smaller)
-    games = [game for rooms in making.rooms for game in archive.games("train", rooms)[: making.games]]
+    spec = SPECS[role]
+    check_tokenizer(folder, own_tokenizer, spec.start_from)
+    games = [game for rooms in spec.rooms for game in archive.games("train", rooms)[: spec.games]]
     if not games:
-        few = " or ".join(map(str, making.rooms))
+        few = " or ".join(map(str, spec.rooms))
         raise UsageError(
             f"{archive.folder} has no training games of {few} rooms; the {role} network learns from those."
         )
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = {TRANSCRIPTS: making.walked, STRAYS: tuple((STRAYED, filler) for filler in making.strayed)}
+    wanted = {TRANSCRIPTS: spec.walked, STRAYS: tuple((STRAYED, filler) for filler in spec.strayed)}
     for file, each in wanted.items():
         if not each:
             continue
         collect(archive, games, folder / file, each, WORKERS, partial(tell, file))
-    ensure_tokenizer(folder, own_tokenizer, making.smaller)
+    ensure_tokenizer(folder, own_tokenizer, spec.start_from)
     plan = plan_of(folder, role, seed, shape)
     torch.set_num_threads(1)  # sums depend on how many threads share them; processes share the work instead
     train(plan, lambda progress: tell("training", progress.step, plan.steps))
     return restore(plan)
 
 
-def restore(plan: Plan) -> tuple[Network, Progress]:
+def restore(plan: TrainingPlan) -> tuple[Network, Progress]:
     """The network of the last checkpoint."""
     network = network_of(plan)
     return network, load(plan.folder, network, None)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from dssr.worlds.cooking.explorer import DIRECTIONS
-from dssr_nano.factory.looks import thing_of
+from dssr_nano.factory.hints import thing_of
 from dssr_nano.factory.names import FAMILIAR, WORDS, invented
 
 COOKS = {"fry": ("stove", "fried"), "roast": ("oven", "roasted"), "grill": ("BBQ", "grilled")}
@@ -28,6 +28,8 @@ SCORED = "\n\n\n\nYour score has just gone up by one point."
 
 @dataclass
 class Food:
+    """Something edible in the simulated kitchen."""
+
     name: str
     holder: str
     raw: bool
@@ -38,6 +40,7 @@ class Food:
     sliced: str | None = None
 
     def described(self) -> str:
+        """As the inventory names it, article and states included."""
         words = [self.sliced, self.cooked or ("raw" if self.raw else None), self.name]
         text = " ".join(word for word in words if word)
         return f"{'an' if text[0] in 'aeiou' else 'a'} {text}"
@@ -45,6 +48,8 @@ class Food:
 
 @dataclass
 class Kitchen:
+    """The game's kitchen as far as a recipe needs it: what lies where, what is carried, what is done already."""
+
     foods: list[Food]
     knife: str
     carried: list[str] = field(default_factory=list)
@@ -56,9 +61,11 @@ class Kitchen:
 
     @property
     def wanted(self) -> list[Food]:
+        """The ingredients of the recipe."""
         return [food for food in self.foods if food.cook]
 
     def recipe(self) -> str:
+        """What the cookbook says."""
         lines = [f"{verb} the {food.name}" for food in self.wanted for verb in (food.cut, food.cook)]
         return RECIPE.format(
             ingredients="\n  ".join(food.name for food in self.wanted),
@@ -84,6 +91,7 @@ class Kitchen:
         return [*steps, "prepare meal", "eat meal"]
 
     def options(self, rng: random.Random) -> list[str]:
+        """The commands that the game would admit now."""
         commands = ["examine cookbook", "prepare meal", "take cookbook from counter"]
         commands += [f"go {way}" for way in rng.sample(DIRECTIONS, rng.randint(1, 3))]
         commands += rng.sample(["open oven", "open plain door", "open screen door", "open fridge"], rng.randint(0, 2))
@@ -121,6 +129,7 @@ class Kitchen:
         return f"You {verb} the {name}." + SCORED
 
     def inventory(self) -> str:
+        """The game's sentence about what is carried."""
         if not self.carried:
             return "You are carrying nothing."
         known = {food.name: food.described() for food in self.foods}
@@ -130,7 +139,7 @@ class Kitchen:
 
 
 @dataclass(frozen=True)
-class Question:
+class ReaderQuestion:
     """One decision: what is seen, what may be done, what is right."""
 
     context: str
@@ -142,7 +151,7 @@ class Question:
     """Where the next deed that is no step is done, if that is known."""
 
 
-def look_ups(rng: random.Random, plain: bool) -> tuple[str, list[tuple[str, str]]]:
+def lookups(rng: random.Random, plain: bool) -> tuple[str, list[tuple[str, str]]]:
     """A long recipe, and pairs (words that name a food, words that only the recipe can complete)."""
     foods = some_names(rng, plain)[:9]
     asked = [(rng.choice(tuple(CUTS)), rng.choice(tuple(COOKS)), food) for food in foods]
@@ -199,6 +208,7 @@ def some_names(rng: random.Random, plain: bool) -> list[str]:
 
 
 def make_kitchen(rng: random.Random, plain: bool, cooks: tuple[str, ...] = IN_KITCHENS) -> Kitchen:
+    """A random kitchen, three of whose foods are the ingredients."""
     names = some_names(rng, plain)
     foods = [Food(name, rng.choice(("fridge", "counter")), rng.random() < 0.4) for name in names]
     for food in rng.sample(foods, 3):
@@ -212,15 +222,15 @@ def drill(
     plain: bool = False,
     slip: float = 0.1,
     cooks: tuple[str, ...] = IN_KITCHENS,
-) -> list[Question]:
+) -> list[ReaderQuestion]:
     """Questions at random moments of one meal; a slip takes up some other food first."""
     kitchen = make_kitchen(rng, plain, cooks)
     recipe = seen = kitchen.recipe()
-    asked: list[Question] = []
+    asked: list[ReaderQuestion] = []
     while True:
         plan = kitchen.plan()
         commands = list(dict.fromkeys([plan[0], *kitchen.options(rng)]))
-        asked.append(Question(recipe, f"{seen}\n\n{kitchen.inventory()}", tuple(commands), tuple(plan)))
+        asked.append(ReaderQuestion(recipe, f"{seen}\n\n{kitchen.inventory()}", tuple(commands), tuple(plan)))
         if plan == ["eat meal"]:
             return rng.sample(asked, min(questions, len(asked)))
         spare = [food for food in kitchen.foods if food.name not in kitchen.carried]

@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from dssr.errors import UsageError
+from dssr_nano.factory.initial_weights import SHARP
 from dssr_nano.factory.network import Network
-from dssr_nano.factory.start import SHARP
 from dssr_nano.factory.tokenizer import cut
 
 NORM = "self_attn.q_norm.weight"
@@ -20,7 +20,7 @@ BEFORE = 4
 INDOORS = ("kitchen", "pantry", "livingroom", "bathroom", "bedroom", "corridor")
 OUTDOORS = ("backyard", "garden", "shed", "driveway", "street", "supermarket")
 HEADING = "-= {} =-\n"
-KIN: dict[str, tuple[str, ...]] = {
+SIMILAR: dict[str, tuple[str, ...]] = {
     **{HEADING.format(room.title()): tuple(HEADING.format(one.title()) for one in INDOORS) for room in OUTDOORS},
     **{f" {room}": tuple(f" {one}" for one in INDOORS) for room in OUTDOORS},
     " grill": (" fry", " roast"),
@@ -30,7 +30,7 @@ KIN: dict[str, tuple[str, ...]] = {
 """What becomes one token, and the tokens it is like."""
 
 
-def extended(tokenizer: Tokenizer, wholes: Sequence[str] = tuple(KIN)) -> Tokenizer:
+def extend_tokenizer(tokenizer: Tokenizer, wholes: Sequence[str] = tuple(SIMILAR)) -> Tokenizer:
     """The tokenizer with these texts as single tokens: merges after all others, so that other texts stay as cut."""
     for text in wholes:
         plain = json.loads(tokenizer.to_str())
@@ -57,7 +57,7 @@ def grow(network: Network, folder: Path, tokenizer: Tokenizer) -> None:
     same = [new[f"layers.0.{part}"].shape == old[f"layers.0.{part}"].shape for part in ("mlp.up_proj.weight", NORM)]
     if added < 0 or not all(same):
         raise UsageError(
-            f"A network that starts as {folder.name} has its width, heads and inner width, and more layers."
+            "A network that starts as a smaller one has its width, heads and inner width, and at least its layers."
         )
     for name, value in old.items():
         if name.startswith("layers."):
@@ -81,7 +81,7 @@ def _embed(new: torch.Tensor, old: torch.Tensor, tokenizer: Tokenizer) -> None:
     known = len(old)
     new[:known] = old
     new[known:].normal_(std=0.02)
-    for text, like in KIN.items():
+    for text, like in SIMILAR.items():
         (token,) = cut(tokenizer, text)
         rows = old[[one for other in like for one in cut(tokenizer, other)]]
         centre = rows.mean(0)

@@ -22,7 +22,7 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of the quintic iteration that draws all singular values towards one."""
 
 
-class Group(NamedTuple):
+class MatrixGroup(NamedTuple):
     """Matrices of one shape."""
 
     weights: list[Tensor]
@@ -42,6 +42,8 @@ def orthogonal(matrices: Tensor) -> Tensor:
 
 
 class Optimizer:
+    """Both optimizers behind one step."""
+
     def __init__(self, network: Network, rate: float) -> None:
         shapes: dict[tuple[int, ...], list[Tensor]] = {}
         outer: list[Tensor] = []
@@ -51,7 +53,7 @@ class Optimizer:
                 shapes.setdefault(tuple(weight.shape), []).append(weight)
             else:
                 (gains if weight.dim() == 1 else outer).append(weight)
-        self.groups = [Group(weights, torch.zeros(len(weights), *shape)) for shape, weights in shapes.items()]
+        self.groups = [MatrixGroup(weights, torch.zeros(len(weights), *shape)) for shape, weights in shapes.items()]
         self.rate, self.outer_rate = rate, OUTER
         parts = [{"params": outer, "scale": 1.0}, {"params": gains, "scale": GAIN}]
         self.adam = torch.optim.AdamW(parts, lr=self.outer_rate, betas=(0.9, 0.98), weight_decay=0.0)
@@ -74,12 +76,14 @@ class Optimizer:
         self.adam.zero_grad(set_to_none=True)
 
     def state(self) -> dict[str, Tensor]:
+        """Tensors by name, for a checkpoint."""
         stored = {f"muon/{number}": group.momentum for number, group in enumerate(self.groups)}
         for place, values in self.adam.state_dict()["state"].items():
             stored |= {f"adam/{place}/{name}": value for name, value in values.items()}
         return stored
 
     def restore(self, stored: dict[str, Tensor]) -> None:
+        """Takes up the state of a checkpoint."""
         for number, group in enumerate(self.groups):
             group.momentum.copy_(stored[f"muon/{number}"])
         state = self.adam.state_dict()

@@ -1,7 +1,5 @@
 """The Qwen3 network in the few lines that training over trees needs; parameter names are those of transformers."""
 
-from bisect import bisect_right
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -9,18 +7,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import Qwen3Config
 
-from dssr_nano.factory.looks import HEADS
-from dssr_nano.factory.start import SHARP, Tokens, rates, start
-from dssr_nano.factory.tree import Choice, Row, attend, masks
+from dssr_nano.factory.initial_weights import SHARP, InitVocabulary, rates, set_heads
+from dssr_nano.factory.tree import Row, attend, masks
 
-LETTER = 0.3
-"""Weight of naming the letter of each option line."""
 MARKED = 12
 """How many marks an option has: see `drill.marks_of`."""
 PROBED = 1 + MARKED + 52
 """What a probe tells of an option: how right it is, its marks, its letter."""
-MARKS = 12.0
-"""Weight of the marks of options, relative to which option is right."""
 THETA = 1e6
 """Base of the rotary positions, as in Qwen3: most coordinates turn slowly, so names far apart still compare."""
 
@@ -57,6 +50,8 @@ def config_of(shape: Shape, vocabulary: int, end: int, pad: int, context_length:
 
 
 class Norm(nn.Module):
+    """RMSNorm."""
+
     def __init__(self, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
@@ -66,6 +61,8 @@ class Norm(nn.Module):
 
 
 class Attention(nn.Module):
+    """Attention with normed queries and keys, over rows of trees."""
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.heads = shape.heads
@@ -75,7 +72,7 @@ class Attention(nn.Module):
         self.o_proj = nn.Linear(shape.width, shape.width, bias=False)
         self.q_norm = Norm(shape.width // shape.heads)
         self.k_norm = Norm(shape.width // shape.heads)
-        self.asked: tuple[Tensor, Tensor]
+        self.queries_and_keys: tuple[Tensor, Tensor]
         """Queries and keys of the last call, by head."""
 
     def forward(self, states: Tensor, turned: tuple[Tensor, Tensor], row: Row, mask: list[Tensor | None]) -> Tensor:
@@ -84,13 +81,15 @@ class Attention(nn.Module):
 
         query = turn(self.q_norm(split(self.q_proj(states))), *turned)
         key = turn(self.k_norm(split(self.k_proj(states))), *turned)
-        self.asked = query, key
+        self.queries_and_keys = query, key
         mixed = attend(query, key, split(self.v_proj(states)), row.spans, mask)
         out: Tensor = self.o_proj(mixed.transpose(0, 1).reshape(len(row.ids), -1))
         return out
 
 
 class Mlp(nn.Module):
+    """SwiGLU."""
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(shape.width, shape.inner, bias=False)
@@ -103,6 +102,8 @@ class Mlp(nn.Module):
 
 
 class Layer(nn.Module):
+    """Attention, then the feed-forward part, each with its residual."""
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.self_attn = Attention(shape)
@@ -116,7 +117,9 @@ class Layer(nn.Module):
         return out
 
 
-class Body(nn.Module):
+class Backbone(nn.Module):
+    """All that transformers calls `model`: embeddings, layers, last norm."""
+
     def __init__(self, shape: Shape, vocabulary: int) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(vocabulary, shape.width)
@@ -124,16 +127,17 @@ class Body(nn.Module):
         self.norm = Norm(shape.width)
 
     def parts(self) -> list[Layer]:
+        """The layers, with their type."""
         return [layer for layer in self.layers if isinstance(layer, Layer)]
 
 
 class Network(nn.Module):
     """`model.*` is exported; `probes` exist in training only."""
 
-    def __init__(self, shape: Shape, tokens: Tokens, probed: tuple[int, ...] = ()) -> None:
+    def __init__(self, shape: Shape, tokens: InitVocabulary, probed: tuple[int, ...] = ()) -> None:
         super().__init__()
         self.shape, self.probed = shape, probed
-        self.model = Body(shape, tokens.size)
+        self.model = Backbone(shape, tokens.size)
         self.probes = nn.ModuleList(nn.Linear(shape.width, PROBED) for _ in probed)
         for name, weight in self.named_parameters():
             if name.endswith(("q_norm.weight", "k_norm.weight")):
@@ -143,17 +147,7 @@ class Network(nn.Module):
             elif weight.dim() == 2:
                 nn.init.normal_(weight, std=0.02)
         parts = [part.self_attn for part in self.model.parts()]
-        start(parts, self.model.embed_tokens.weight, tokens, shape.width // shape.heads, THETA)
-
-    def looks(self, row: Row) -> dict[str, Tensor]:
-        """After a call: the mean look loss of each kind the row has."""
-        kinds = {kind for kind, _ in row.looks}
-        found: dict[str, Tensor] = {}
-        for kind, heads in HEADS.items():
-            if kind in kinds:
-                asked = [(self.model.parts()[number].self_attn.asked, head) for number, head in heads]
-                found[kind] = look_loss(row, kind, [(query[head], key[head]) for (query, key), head in asked])
-        return found
+        set_heads(parts, self.model.embed_tokens.weight, tokens, shape.width // shape.heads, THETA)
 
     def forward(self, row: Row) -> tuple[Tensor, list[Tensor]]:
         """Logits at the row's sources, and the probes' view of the states at the option ends."""
@@ -180,56 +174,6 @@ def turns(positions: Tensor, width: int) -> tuple[Tensor, Tensor]:
 
 
 def turn(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotates queries or keys to their positions."""
     half = states.shape[-1] // 2
     return states * cos + torch.cat([-states[..., half:], states[..., :half]], -1) * sin
-
-
-def look_loss(row: Row, kind: str, heads: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    """How far the attention of some heads, given as queries and keys, is from where it should go: the mean over all
-    looks of a kind. Span by span, as in `tree.attend`, because a look sees nothing of other spans."""
-    starts = [first for first, _, _, _ in row.spans]
-    found: dict[int, list[tuple[int, set[int]]]] = {}
-    for (each, source), targets in row.looks.items():
-        if each == kind:
-            found.setdefault(bisect_right(starts, source) - 1, []).append((source, targets))
-    sizes = [last - first for first, last, _, _ in row.spans]
-    queries = torch.split(torch.stack([query for query, _ in heads]), sizes, 1)
-    keys = torch.split(torch.stack([key for _, key in heads]), sizes, 1)
-    missed: list[Tensor] = []
-    for number, looks in found.items():
-        first, last, trunk_first, trunk_last = row.spans[number]
-        before = trunk_last - trunk_first
-        own = keys[number]
-        key = torch.cat([keys[starts.index(trunk_first)][:, :before], own], 1) if before else own
-        sources = torch.tensor([source - first for source, _ in looks])
-        scores = queries[number][:, sources] @ key.mT / key.shape[-1] ** 0.5
-        later = torch.arange(before + last - first) > sources[:, None] + before
-        other = torch.ones_like(later)
-        for place, (_, targets) in enumerate(looks):
-            other[place, [at - first + before if at >= first else at - trunk_first for at in targets]] = False
-        nothing = float("-inf")
-        seen = scores.masked_fill(later, nothing).logsumexp(-1)
-        missed.append(seen - scores.masked_fill(other, nothing).logsumexp(-1))
-    return torch.cat(missed, 1).mean()
-
-
-def text_losses(logits: Tensor, row: Row) -> Tensor:
-    """The loss of every predicted token."""
-    return functional.cross_entropy(logits, torch.tensor(row.targets), reduction="none")
-
-
-def probe_loss(probed: list[Tensor], choices: list[Choice]) -> Tensor:
-    """Which option is right (one of the list), and what is true of each option by itself."""
-    total = torch.zeros(())
-    for view in probed:
-        place = 0
-        for choice in choices:
-            count = len(choice.ends)
-            mine = view[place : place + count]
-            place += count
-            total = total + functional.cross_entropy(mine[:, 0][None], torch.tensor([choice.right]))
-            marks = torch.tensor(choice.marks)
-            given = mine[:, 1 : 1 + MARKED]
-            total = total + MARKS * functional.binary_cross_entropy_with_logits(given, marks)
-            total = total + LETTER * functional.cross_entropy(mine[:, 1 + MARKED :], torch.tensor(choice.letters))
-    return total / max(1, len(choices) * len(probed))

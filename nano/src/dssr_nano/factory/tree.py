@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dssr_nano.factory.looks import Look
+from dssr_nano.factory.hints import AttentionHint
 
 
 @dataclass(frozen=True)
-class Choice:
+class OptionSet:
     """The options of a question: where each option line ends, and which of them is right."""
 
     ends: tuple[int, ...]
@@ -34,18 +34,20 @@ class Branch:
     ids: tuple[int, ...]
     learn: tuple[tuple[int, float], ...]
     """(position in `ids`, weight): the token there is to be predicted from the one before it."""
-    choice: Choice | None = None
-    looks: tuple[Look, ...] = ()
+    choice: OptionSet | None = None
+    hints: tuple[AttentionHint, ...] = ()
     """With places in the whole prompt, trunk included."""
 
 
 @dataclass(frozen=True)
 class Tree:
+    """A trunk and the branches that grow from it."""
+
     trunk: tuple[int, ...]
     branches: tuple[Branch, ...] = ()
     learn: tuple[tuple[int, float], ...] = ()
     """As in `Branch`, for the trunk."""
-    looks: tuple[Look, ...] = ()
+    hints: tuple[AttentionHint, ...] = ()
 
     def __len__(self) -> int:
         return len(self.trunk) + sum(len(branch.ids) for branch in self.branches)
@@ -65,16 +67,17 @@ class Row:
     weights: list[float] = field(default_factory=list)
     answers: list[int] = field(default_factory=list)
     """Indices into `sources` of the answers to questions."""
-    choices: list[Choice] = field(default_factory=list)
+    choices: list[OptionSet] = field(default_factory=list)
     """With ends as positions in the row; one per answer."""
-    looks: dict[tuple[str, int], set[int]] = field(default_factory=dict)
+    hints: dict[tuple[str, int], set[int]] = field(default_factory=dict)
     """(kind, source) to targets, as positions in the row."""
 
     def add(self, tree: Tree) -> None:
+        """Appends a tree, its places turned into places of the row."""
         base = len(self.ids)
         self._span(tree.trunk, 0, (base, base))
         self._learn(base, base - 1, tree.trunk, tree.learn)
-        self._look(tree.looks, base, base, 0)
+        self._hint(tree.hints, base, base, 0)
         for branch in tree.branches:
             first = len(self.ids)
             self._span(branch.ids, branch.start, (base, base + branch.start))
@@ -83,14 +86,14 @@ class Row:
                 self.answers.append(len(self.sources) - 1)
                 ends = tuple(first + end for end in branch.choice.ends)
                 self.choices.append(replace(branch.choice, ends=ends))
-            self._look(branch.looks, base, first, branch.start)
+            self._hint(branch.hints, base, first, branch.start)
 
-    def _look(self, looks: Sequence[Look], base: int, first: int, start: int) -> None:
+    def _hint(self, hints: Sequence[AttentionHint], base: int, first: int, start: int) -> None:
         def at(place: int) -> int:
             return base + place if place < start else first + place - start
 
-        for kind, source, targets in looks:
-            self.looks.setdefault((kind, at(source)), set()).update(map(at, targets))
+        for kind, source, targets in hints:
+            self.hints.setdefault((kind, at(source)), set()).update(map(at, targets))
 
     def _span(self, ids: Sequence[int], start: int, seen: tuple[int, int]) -> None:
         first = len(self.ids)
@@ -112,6 +115,7 @@ def agreed(left: Sequence[int], right: Sequence[int]) -> int:
 
 
 def lay_out(trees: Sequence[Tree]) -> Row:
+    """Trees one after the other in a new row."""
     row = Row()
     for tree in trees:
         row.add(tree)

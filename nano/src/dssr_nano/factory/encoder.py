@@ -12,9 +12,9 @@ from dssr.models.base import Message
 from dssr.types import LABELS
 from dssr.worlds.cooking.explorer import DIRECTIONS
 from dssr_nano.factory.drill import COOKS, CUTS
-from dssr_nano.factory.looks import Name, Words
+from dssr_nano.factory.hints import CueTokens, Name
+from dssr_nano.factory.initial_weights import InitVocabulary
 from dssr_nano.factory.names import ROOMS
-from dssr_nano.factory.start import Tokens
 from dssr_nano.factory.tokenizer import cut
 
 NEWLINE = "\n"
@@ -27,7 +27,7 @@ WAY = re.compile(rf" ({'|'.join(DIRECTIONS)}) to the")
 
 
 @dataclass(frozen=True)
-class Scribe:
+class PromptEncoder:
     """Turns messages into token ids as the chat template does."""
 
     tokenizer: Tokenizer
@@ -36,26 +36,30 @@ class Scribe:
 
     @cached_property
     def end(self) -> int:
+        """The token that ends a message."""
         return self.special("<|end|>")
 
     @cached_property
     def newline(self) -> int:
+        """The token of a bare line break."""
         (found,) = self.encode(NEWLINE)
         return found
 
     @cached_property
     def labels(self) -> tuple[int, ...]:
+        """The token of each option's letter."""
         found = [self.encode(label) for label in LABELS]
         assert all(len(ids) == 1 for ids in found)
         return tuple(ids[0] for ids in found)
 
     @cached_property
-    def words(self) -> Words:
+    def cues(self) -> CueTokens:
+        """The tokens by which attention hints find their places."""
         verbs = (*CUTS, *COOKS)
         texts = self.tokenizer.decode_batch([[token] for token in range(self.tokenizer.get_vocab_size())])
         asking = tuple(f"{verb} the" for verb in verbs)
         (the,), (*_, opening), (colon,) = self.encode(" the"), self.encode("The"), self.encode(":")
-        return Words(
+        return CueTokens(
             asking=frozenset(at for at, text in enumerate(texts) if text.endswith(asking) and "You" not in text),
             verbs=frozenset(at for at, text in enumerate(texts) if text.strip() in verbs),
             the=the,
@@ -88,10 +92,12 @@ class Scribe:
         return (*(ids[-1] for ids in headers), *roles)
 
     @cached_property
-    def tokens(self) -> Tokens:
-        return Tokens(self.tokenizer.get_vocab_size(), self.labels, self.twins, self.parts)
+    def init_vocabulary(self) -> InitVocabulary:
+        """What the first weights must know of the vocabulary."""
+        return InitVocabulary(self.tokenizer.get_vocab_size(), self.labels, self.twins, self.parts)
 
     def name(self, text: str) -> Name:
+        """A name as tokens, as it stands inside a line."""
         if text not in self.names:
             self.names[text] = tuple(self.encode(f" {text}"))
         return self.names[text]
@@ -102,6 +108,7 @@ class Scribe:
         return tuple(ids[0] for ids in (heading, word) if name and len(ids) == 1)
 
     def encode(self, text: str) -> list[int]:
+        """Tokens of plain text."""
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
@@ -113,6 +120,7 @@ class Scribe:
         return [*ids, self.special("<|assistant|>")]
 
     def special(self, name: str) -> int:
+        """The id of a control token."""
         found = self.tokenizer.token_to_id(name)
         assert found is not None
         return int(found)

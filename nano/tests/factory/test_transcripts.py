@@ -6,10 +6,18 @@ from pathlib import Path
 import pytest
 
 from dssr.worlds.cooking.archive import Archive
-from dssr_nano.factory.corpus import LIMITS, STRAYED, Transcript, collect, read
-from dssr_nano.factory.questions import ask, decisions, fresh, full_question, oracle_question, shown, tree_of
-from dssr_nano.factory.rewrites import write_along, writer_tree
-from dssr_nano.factory.scribe import Scribe
+from dssr_nano.factory.encoder import PromptEncoder
+from dssr_nano.factory.reader_examples import (
+    decisions,
+    encode_question,
+    full_question,
+    oracle_question,
+    pick_options,
+    tree_of,
+    with_new_names,
+)
+from dssr_nano.factory.transcripts import LIMITS, STRAYED, Transcript, collect, read
+from dssr_nano.factory.writer_examples import write_along, writer_tree
 
 
 @pytest.fixture(scope="module")
@@ -52,73 +60,73 @@ def test_strays_keep_to_one_thing_for_some_steps(archive: Archive, tmp_path: Pat
     assert astray > 3
 
 
-def test_history_questions_share_one_trunk(scribe: Scribe, transcript: Transcript) -> None:
+def test_history_questions_share_one_trunk(encoder: PromptEncoder, transcript: Transcript) -> None:
     """Catches a trunk that is not the beginning of every prompt: the model would train on text it never meets."""
     rng = random.Random(0)
-    named = fresh(transcript, rng)
+    named = with_new_names(transcript, rng)
     questions = [full_question(named, index) for index in decisions(named)]
-    asked = [ask(scribe, named.goal, one, shown(one, 8, rng)) for one in questions]
+    asked = [encode_question(encoder, named.goal, one, pick_options(one, 8, rng)) for one in questions]
     tree = tree_of(asked, shared=True)
     for one, branch in zip(asked, tree.branches, strict=True):
         assert tree.trunk[: branch.start] + branch.ids == one.ids
     assert len(tree) < 0.7 * sum(len(one.ids) for one in asked)
 
 
-def test_renaming_reaches_every_field(scribe: Scribe, transcript: Transcript) -> None:
+def test_renaming_reaches_every_field(encoder: PromptEncoder, transcript: Transcript) -> None:
     """Catches a field left under its old name, which would make the question unanswerable."""
-    named = fresh(transcript, random.Random(1), keep=0.0)
+    named = with_new_names(transcript, random.Random(1), keep=0.0)
     old = set(transcript.foods)
     for step in named.steps:
         for text in (*step.commands, *step.plan, *step.oracle[0], *step.oracle[1]):
             assert not any(f" {food} " in f" {text} " for food in old if len(food.split()) > 1)
 
 
-def test_oracle_keeps_to_the_budget(scribe: Scribe, transcript: Transcript) -> None:
+def test_oracle_keeps_to_the_budget(encoder: PromptEncoder, transcript: Transcript) -> None:
     """Catches lines of the oracle beyond the budget that evaluation would cut."""
     index = decisions(transcript)[0]
     for budget in (0, 12, 40, 400):
-        context = oracle_question(transcript, index, budget, lambda text: len(scribe.encode(text))).context
-        assert len(scribe.encode(context)) <= budget
+        context = oracle_question(transcript, index, budget, lambda text: len(encoder.encode(text))).context
+        assert len(encoder.encode(context)) <= budget
 
 
-def test_writer_learns_the_reply_alone(scribe: Scribe, transcript: Transcript) -> None:
+def test_writer_learns_the_reply_alone(encoder: PromptEncoder, transcript: Transcript) -> None:
     """Catches a loss on the writer's prompt, a reply without its end mark, and rewrites of another prompt."""
     rng = random.Random(2)
-    written = write_along(transcript, "summary", 60, 0.98, rng, lambda text: len(scribe.encode(text)))
-    tree = writer_tree(scribe, transcript, written, 3, 4, rng)
+    written = write_along(transcript, "summary", 60, 0.98, rng, lambda text: len(encoder.encode(text)))
+    tree = writer_tree(encoder, transcript, written, 3, 4, rng)
     assert not tree.learn
     assert len(tree.branches) == 4
     for branch in tree.branches:
         assert branch.start == len(tree.trunk)
         assert [place for place, _ in branch.learn] == list(range(1, len(branch.ids)))
-        assert branch.ids[-1] == scribe.end
-    prompt = scribe.tokenizer.decode(tree.trunk, skip_special_tokens=False)
+        assert branch.ids[-1] == encoder.end
+    prompt = encoder.tokenizer.decode(tree.trunk, skip_special_tokens=False)
     assert f"Previous state:\n{written.states[2]}" in prompt
 
 
-def test_a_disturbed_state_is_mended(scribe: Scribe, transcript: Transcript) -> None:
+def test_a_disturbed_state_is_mended(encoder: PromptEncoder, transcript: Transcript) -> None:
     """Catches disturbances that reach the state to be imitated: the script must leave nothing said twice."""
     rng = random.Random(3)
-    written = write_along(transcript, "summary", 60, 1.0, rng, lambda text: len(scribe.encode(text)))
+    written = write_along(transcript, "summary", 60, 1.0, rng, lambda text: len(encoder.encode(text)))
     differs = 0
     for index in range(1, len(transcript.steps)):
-        tree = writer_tree(scribe, transcript, written, index, 1, rng, disturbance=1.0)
-        differs += written.states[index - 1] not in scribe.tokenizer.decode(tree.trunk)
-        state = scribe.tokenizer.decode(tree.branches[0].ids[1:-1])
+        tree = writer_tree(encoder, transcript, written, index, 1, rng, disturbance=1.0)
+        differs += written.states[index - 1] not in encoder.tokenizer.decode(tree.trunk)
+        state = encoder.tokenizer.decode(tree.branches[0].ids[1:-1])
         sentences = [sentence for sentence in state.split(". ") if sentence]
         assert len(sentences) == len(set(sentences))
     assert differs > 2
 
 
-def test_a_list_that_goes_round_is_mended(scribe: Scribe, transcript: Transcript) -> None:
+def test_a_list_that_goes_round_is_mended(encoder: PromptEncoder, transcript: Transcript) -> None:
     """Catches loops that are not shown to the writer, or that reach the state to be imitated."""
     rng = random.Random(4)
-    written = write_along(transcript, "summary", 60, 1.0, rng, lambda text: len(scribe.encode(text)))
+    written = write_along(transcript, "summary", 60, 1.0, rng, lambda text: len(encoder.encode(text)))
     round_and_round = 0
     for index in range(1, len(transcript.steps)):
-        tree = writer_tree(scribe, transcript, written, index, 1, rng, disturbance=1.0, loops=1.0)
-        shown = scribe.tokenizer.decode(tree.trunk).rsplit("Previous state:", 1)[-1]
+        tree = writer_tree(encoder, transcript, written, index, 1, rng, disturbance=1.0, loops=1.0)
+        shown = encoder.tokenizer.decode(tree.trunk).rsplit("Previous state:", 1)[-1]
         round_and_round += any(max(Counter(one.split(", ")).values()) > 2 for one in shown.split(". "))
-        items = scribe.tokenizer.decode(tree.branches[0].ids[1:-1]).rstrip(".").split(", ")
+        items = encoder.tokenizer.decode(tree.branches[0].ids[1:-1]).rstrip(".").split(", ")
         assert len(items) == len(set(items))
     assert round_and_round > 2

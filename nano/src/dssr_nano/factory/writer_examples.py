@@ -11,9 +11,9 @@ from dssr.agent.prompts import writer_messages
 from dssr.models.scripted.formats import FORMATS, Format
 from dssr.models.scripted.writer import rewrite
 from dssr.types import View
-from dssr_nano.factory.corpus import Transcript
-from dssr_nano.factory.looks import Name, copies_of, thing_of
-from dssr_nano.factory.scribe import Scribe
+from dssr_nano.factory.encoder import PromptEncoder
+from dssr_nano.factory.hints import Name, copy_hints, thing_of
+from dssr_nano.factory.transcripts import Transcript
 from dssr_nano.factory.tree import Branch, Tree, agreed
 
 NEWS = 12
@@ -22,7 +22,7 @@ _SENTENCES = re.compile(r"(?<=\.) |\n")
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenStates:
     """What a scripted writer made of one transcript."""
 
     style: Format
@@ -39,15 +39,16 @@ def write_along(
     retention: float,
     rng: random.Random,
     count: Callable[[str], int],
-) -> Written:
+) -> WrittenStates:
+    """The states of a scripted writer that sees the transcript step by step."""
     states: list[str] = []
     for step in transcript.steps:
         view = View(transcript.goal, step.action, step.observation)
         states.append(rewrite(style, budget, states[-1] if states else "", view, rng, retention, count))
-    return Written(style, budget, retention, tuple(states))
+    return WrittenStates(style, budget, retention, tuple(states))
 
 
-def novelty(written: Written) -> list[float]:
+def novelty(written: WrittenStates) -> list[float]:
     """How often each rewrite is practised: the more words it adds, the more often. Most steps of a walk add none, and
     the one that shows the recipe comes once in a game."""
     pairs = pairwise(("", *written.states))
@@ -89,9 +90,9 @@ def looped(state: str, rng: random.Random) -> str:
 
 
 def writer_tree(
-    scribe: Scribe,
+    encoder: PromptEncoder,
     transcript: Transcript,
-    written: Written,
+    written: WrittenStates,
     index: int,
     rewrites: int,
     rng: random.Random,
@@ -107,28 +108,28 @@ def writer_tree(
     if previous and rng.random() < disturbance:
         previous = looped(previous, rng) if loops and rng.random() < loops else disturbed(previous, rng)
     settings = written.style, written.budget, previous, view, rng, written.retention
-    states = [rewrite(*settings, lambda text: len(scribe.encode(text))) for _ in range(rewrites)]
-    system = scribe.prompts.writer(written.style, written.budget)
-    prompt = scribe.prompt(writer_messages(system, view, previous))
-    names, told = names_of(scribe, transcript), scribe.encode(previous)
+    states = [rewrite(*settings, lambda text: len(encoder.encode(text))) for _ in range(rewrites)]
+    system = encoder.prompts.writer(written.style, written.budget)
+    prompt = encoder.prompt(writer_messages(system, view, previous))
+    names, told = names_of(encoder, transcript), encoder.encode(previous)
     branches = []
     for state in states:
         # The last token of the prompt belongs to the branch: the reply's first token is predicted from it.
-        tail = (prompt[-1], *scribe.encode(state), scribe.end)
-        looks = tuple(copies_of((*prompt, *tail[1:]), len(prompt), told, names))
+        tail = (prompt[-1], *encoder.encode(state), encoder.end)
+        hints = tuple(copy_hints((*prompt, *tail[1:]), len(prompt), told, names))
         learn = tuple((place, 1.0) for place in range(1, len(tail)))
-        branches.append(Branch(len(prompt) - 1, tail, learn, looks=looks))
+        branches.append(Branch(len(prompt) - 1, tail, learn, hints=hints))
     return Tree(tuple(prompt[:-1]), tuple(branches))
 
 
-def names_of(scribe: Scribe, transcript: Transcript) -> list[Name]:
+def names_of(encoder: PromptEncoder, transcript: Transcript) -> list[Name]:
     """Everything the options of a transcript are about."""
     things = {thing_of(command) for step in transcript.steps for command in step.commands}
-    return [scribe.name(thing) for thing in sorted(things)]
+    return [encoder.name(thing) for thing in sorted(things)]
 
 
-def digest_tree(
-    scribe: Scribe,
+def history_tree(
+    encoder: PromptEncoder,
     transcript: Transcript,
     places: Sequence[int],
     style: Format,
@@ -137,25 +138,26 @@ def digest_tree(
     rng: random.Random,
 ) -> Tree:
     """States made from the whole history at once, at several steps: what the read-time oracle asks of a writer."""
-    system = scribe.prompts.writer(style, budget)
+    system = encoder.prompts.writer(style, budget)
     asked: list[tuple[list[int], list[int]]] = []
     for index in sorted(places):
         history = render_history(transcript.steps[:index], transcript.steps[index].action)
         view = View(transcript.goal, None, history)
-        state = rewrite(style, budget, "", view, rng, retention, lambda text: len(scribe.encode(text)))
-        asked.append((scribe.prompt(writer_messages(system, view, "")), [*scribe.encode(state), scribe.end]))
+        state = rewrite(style, budget, "", view, rng, retention, lambda text: len(encoder.encode(text)))
+        asked.append((encoder.prompt(writer_messages(system, view, "")), [*encoder.encode(state), encoder.end]))
     trunk = asked[-1][0]
-    names = names_of(scribe, transcript)
+    names = names_of(encoder, transcript)
     branches = []
     for prompt, reply in asked:
         # At least the last token of the prompt belongs to the branch: the reply's first token is predicted from it.
         start = min(agreed(trunk, prompt), len(prompt) - 1)
         tail = (*prompt[start:], *reply)
         learn = tuple((place, 1.0) for place in range(len(prompt) - start, len(tail)))
-        looks = tuple(copies_of((*prompt, *reply), len(prompt), (), names))
-        branches.append(Branch(start, tail, learn, looks=looks))
+        hints = tuple(copy_hints((*prompt, *reply), len(prompt), (), names))
+        branches.append(Branch(start, tail, learn, hints=hints))
     return Tree(tuple(trunk), tuple(branches))
 
 
 def any_format(rng: random.Random) -> Format:
+    """One of dssr's prompted formats, at random."""
     return rng.choice(FORMATS)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from dssr_nano.factory.looks import FETCH, HEADS, HELD, HOME, LINE, MATCH, WORD
+from dssr_nano.factory.hints import FETCH, HEADS, HELD, HOME, LINE, MATCH, WORD
 
 SIZE = 1.3
 """First length of an embedding, and of what a made head writes."""
@@ -36,7 +36,7 @@ NEAR = (0.5, 0.25, 0.15, 0.1)
 """Weights of the fastest rotary pairs in telling neighbours apart."""
 
 
-class Tokens(NamedTuple):
+class InitVocabulary(NamedTuple):
     """What the first weights know of the vocabulary."""
 
     size: int
@@ -47,9 +47,9 @@ class Tokens(NamedTuple):
     """Tokens that open a part of a prompt; the first one opens the previous state."""
 
 
-class Rooms(NamedTuple):
-    """Coordinates of the residual stream, so that what the made heads write is not mistaken for a token. The first
-    three are marks: one for every token, one for labels, one for what opens a part."""
+class Subspaces(NamedTuple):
+    """Which coordinates of the residual stream hold what: what the made heads write is not mistaken for a token. The
+    first three are marks: one for every token, one for labels, one for what opens a part."""
 
     word: slice
     backs: tuple[slice, ...]
@@ -57,7 +57,8 @@ class Rooms(NamedTuple):
     part: slice
 
     @classmethod
-    def of(cls, width: int) -> "Rooms":
+    def of(cls, width: int) -> "Subspaces":
+        """The layout for a width of the network."""
         share = (width - 3 - PART) // 11
         sizes = (4 * share, 2 * share, 2 * share, share, share, width - 3 - PART - 10 * share, PART)
         ends = accumulate(sizes, initial=3)
@@ -116,7 +117,7 @@ def look_at_mark(head: Head, mark: int, theta: float) -> None:
 
 @torch.no_grad()
 def carry(head: Head, read: slice, write: slice, eye: Tensor) -> None:
-    """Take what is found in one room, seen through `eye`, to another, about as loud as a token."""
+    """Take what is found in one subspace, seen through `eye`, to another, about as loud as a token."""
     rows = min(write.stop - write.start, len(eye))
     head.value.zero_()
     head.value[:rows, read] = eye[:rows]
@@ -134,13 +135,13 @@ def say(head: Head, word: slice, eye: Tensor) -> None:
 
 
 @torch.no_grad()
-def fetch(head: Head, rooms: Rooms, eye: Tensor) -> None:
+def fetch(head: Head, spaces: Subspaces, eye: Tensor) -> None:
     """Say the letter of the line that is found; which line to look for is learned."""
-    rows = min(rooms.label.stop - rooms.label.start, len(eye))
+    rows = min(spaces.label.stop - spaces.label.start, len(eye))
     head.value.zero_()
-    head.value[:rows, rooms.label] = torch.eye(rows, rooms.label.stop - rooms.label.start)
+    head.value[:rows, spaces.label] = torch.eye(rows, spaces.label.stop - spaces.label.start)
     head.out.zero_()
-    head.out[rooms.word, :rows] = eye[:rows].T * SIZE / head.out.shape[0] ** 0.5
+    head.out[spaces.word, :rows] = eye[:rows].T * SIZE / head.out.shape[0] ** 0.5
 
 
 @torch.no_grad()
@@ -151,29 +152,30 @@ def mix(head: Head) -> None:
 
 
 @torch.no_grad()
-def look_alike(head: Head, rooms: Rooms, theta: float) -> None:
+def look_alike(head: Head, spaces: Subspaces, theta: float) -> None:
     """Attend to tokens that end the same few words: keys equal queries."""
     known = slow(head.query.shape[0], theta)
     head.query.zero_()
-    for room, weight in ((rooms.word, 1.0), *zip(rooms.backs, (1.0, 0.6, 0.4, 0.3), strict=True)):
-        head.query[:, room] = weight * torch.randn_like(head.query[:, room]) / (room.stop - room.start) ** 0.5 * known
+    for space, weight in ((spaces.word, 1.0), *zip(spaces.backs, (1.0, 0.6, 0.4, 0.3), strict=True)):
+        size = space.stop - space.start
+        head.query[:, space] = weight * torch.randn_like(head.query[:, space]) / size**0.5 * known
     head.key.copy_(head.query)
 
 
 @torch.no_grad()
-def look_after(head: Head, rooms: Rooms, eye: Tensor, theta: float) -> None:
+def look_after(head: Head, spaces: Subspaces, eye: Tensor, theta: float) -> None:
     """Attend to what followed the last four tokens where they stood before: keys read what the look-back heads wrote
     about the four tokens before, queries say the same of the token itself and the three before it."""
     width = head.query.shape[0]
     known = slow(width, theta)
-    sizes = [room.stop - room.start for room in rooms.backs]
+    sizes = [space.stop - space.start for space in spaces.backs]
     asks = [torch.randn(width, size) / width**0.5 * known * weight for size, weight in zip(sizes, FADE, strict=True)]
     head.key.zero_()
     head.query.zero_()
-    for room, ask in zip(rooms.backs, asks, strict=True):
-        head.key[:, room] = ask
-    head.query[:, rooms.word] = asks[0] @ eye
-    for nearer, ask in zip(rooms.backs, asks[1:], strict=False):
+    for space, ask in zip(spaces.backs, asks, strict=True):
+        head.key[:, space] = ask
+    head.query[:, spaces.word] = asks[0] @ eye
+    for nearer, ask in zip(spaces.backs, asks[1:], strict=False):
         head.query[:, nearer.start : nearer.start + ask.shape[1]] = ask
 
 
@@ -189,12 +191,12 @@ def prefer(head: Head, part: slice, code: Tensor, theta: float) -> None:
 
 
 @torch.no_grad()
-def start(layers: Sequence[nn.Module], embedding: Tensor, tokens: Tokens, width: int, theta: float) -> None:
+def set_heads(layers: Sequence[nn.Module], embedding: Tensor, tokens: InitVocabulary, width: int, theta: float) -> None:
     """Set the made heads; `layers` are attention parts, already filled with small random weights."""
-    rooms = Rooms.of(embedding.shape[1])
-    size = rooms.word.stop - rooms.word.start
+    spaces = Subspaces.of(embedding.shape[1])
+    size = spaces.word.stop - spaces.word.start
     embedding.normal_(std=0.02)
-    embedding[:, rooms.word].normal_(std=SIZE / size**0.5)
+    embedding[:, spaces.word].normal_(std=SIZE / size**0.5)
     embedding[:, 0] = CONSTANT
     embedding[:, 1] = 0.0
     embedding[:, 2] = 0.0
@@ -202,37 +204,37 @@ def start(layers: Sequence[nn.Module], embedding: Tensor, tokens: Tokens, width:
     embedding[list(tokens.parts), 2] = CONSTANT
     for spaced, bare in tokens.twins:
         embedding[bare] = embedding[spaced] + TWIN * embedding[bare]
-    rows = min(width, rooms.backs[0].stop - rooms.backs[0].start)
+    rows = min(width, spaces.backs[0].stop - spaces.backs[0].start)
     eye = torch.linalg.qr(torch.randn(size, rows))[0].T
-    for distance, room in enumerate(rooms.backs, 1):
+    for distance, space in enumerate(spaces.backs, 1):
         head = Head(layers[0], distance - 1, width)
         look_back(head, distance, theta)
-        carry(head, rooms.word, room, eye)
+        carry(head, spaces.word, space, eye)
     opened = Head(layers[1], 4, width)
     look_at_mark(opened, 1, theta)
-    carry(opened, rooms.word, rooms.label, eye)
+    carry(opened, spaces.word, spaces.label, eye)
     opening = Head(layers[0], 4, width)
     look_at_mark(opening, 2, theta)
-    carry(opening, rooms.word, rooms.part, eye)
+    carry(opening, spaces.word, spaces.part, eye)
     for part in layers[1:4]:
         alike, after = Head(part, 0, width), Head(part, 1, width)
-        look_alike(alike, rooms, theta)
+        look_alike(alike, spaces, theta)
         mix(alike)
-        look_after(after, rooms, eye, theta)
+        look_after(after, spaces, eye, theta)
         if tokens.parts:
-            prefer(after, rooms.part, eye[:PART] @ embedding[tokens.parts[0], rooms.word], theta)
-        say(after, rooms.word, eye)
+            prefer(after, spaces.part, eye[:PART] @ embedding[tokens.parts[0], spaces.word], theta)
+        say(after, spaces.word, eye)
     for part in layers[2:4]:
         for distance in (1, 2):
             gather = Head(part, distance + 1, width)
             look_back(gather, distance, theta)
             mix(gather)
     for number, head_number in HEADS[FETCH]:
-        fetch(Head(layers[number], head_number, width), rooms, eye)
+        fetch(Head(layers[number], head_number, width), spaces, eye)
     for kind in (WORD, LINE, MATCH, HELD, HOME):
         for number, head_number in HEADS[kind]:
             head = Head(layers[number], head_number, width)
             if kind in (MATCH, HELD):
-                look_alike(head, rooms, theta)
+                look_alike(head, spaces, theta)
             # A head that is told where to look must also be heard, or what it finds is lost.
             mix(head)

@@ -19,7 +19,7 @@ from dssr.worlds.cooking.archive import Archive
 from dssr.worlds.cooking.oracle import oracle_lines
 from dssr.worlds.cooking.protocol import phase_a
 from dssr.worlds.cooking.world import Node, World, is_option
-from dssr_nano.factory.looks import thing_of
+from dssr_nano.factory.hints import thing_of
 
 SLIP = 0.12
 """Chance of a slip."""
@@ -30,11 +30,11 @@ STRAYED = 3
 LIMITS = {STRAYED: 30}
 """Most commands of Phase B where they are not 50."""
 
-Err = Callable[[Sequence[str]], str | None]
+Mistakes = Callable[[Sequence[str]], str | None]
 """Given the options, the policy's first: what is played in its place, if anything."""
 
 
-class Seen(Record, frozen=True):
+class TranscriptStep(Record, frozen=True):
     """One step of a transcript."""
 
     action: str | None
@@ -49,11 +49,13 @@ class Seen(Record, frozen=True):
 
 
 class Transcript(Record, frozen=True):
+    """One game as it was walked and played."""
+
     game: str
     goal: str
     filler: int
     foods: tuple[str, ...]
-    steps: tuple[Seen, ...]
+    steps: tuple[TranscriptStep, ...]
     played: tuple[str, ...]
     """Commands of Phase B."""
 
@@ -74,18 +76,21 @@ def options_of(node: Node) -> tuple[str, ...]:
 
 
 def oracle_of(node: Node) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The lines of `oracle-b`, long and short."""
     privileged = node.moment.privileged
     return tuple(oracle_lines(privileged, long=True)), tuple(oracle_lines(privileged, long=False))
 
 
-def slips(rng: random.Random) -> Err:
+def slips(rng: random.Random) -> Mistakes:
+    """Mistakes that are single random options."""
     return lambda commands: rng.choice(commands) if rng.random() < SLIP else None
 
 
-def strays(rng: random.Random) -> Err:
+def strays(rng: random.Random) -> Mistakes:
+    """Mistakes that keep to one topic for some steps."""
     topic = ""
 
-    def err(commands: Sequence[str]) -> str | None:
+    def mistake(commands: Sequence[str]) -> str | None:
         nonlocal topic
         if not (topic and rng.random() < GO_ON):
             begins = rng.random() < STRAY
@@ -94,29 +99,31 @@ def strays(rng: random.Random) -> Err:
         found = [command for command in commands if topic in command] if topic else []
         return rng.choice(found) if found else None
 
-    return err
+    return mistake
 
 
-def mistakes(number: int, rng: random.Random) -> Err:
+def mistakes_of(number: int, rng: random.Random) -> Mistakes:
     """The mistakes of a game's transcript of this number."""
     if number == 0:
         return lambda commands: None
     return strays(rng) if number == STRAYED else slips(rng)
 
 
-def play(world: World, filler: int, err: Err, limit: int = 50) -> Transcript:
+def play(world: World, filler: int, mistake: Mistakes, limit: int = 50) -> Transcript:
     """One transcript of one game."""
     walk = phase_a(world, "post", filler)
-    steps = [Seen(step.command, step.observation, step.kind) for step in walk[:-1]]
+    steps = [TranscriptStep(step.command, step.observation, step.kind) for step in walk[:-1]]
     node, action, kind, played = walk[-1].node, walk[-1].command, walk[-1].kind, []
     for _ in range(limit):
         moment = node.moment
         if moment.won or not moment.privileged.policy:
             break
         commands = options_of(node)
-        steps.append(Seen(action, moment.observation, kind, commands, moment.privileged.policy, oracle_of(node)))
+        steps.append(
+            TranscriptStep(action, moment.observation, kind, commands, moment.privileged.policy, oracle_of(node))
+        )
         action, kind = commands[0], "act"
-        tried = err(commands)
+        tried = mistake(commands)
         if tried is not None:
             after = world.step(node, tried).moment
             if after.privileged.policy and not after.lost:
@@ -127,6 +134,7 @@ def play(world: World, filler: int, err: Err, limit: int = 50) -> Transcript:
 
 
 def key_of(game: Game, filler: int, number: int) -> str:
+    """The name under which a transcript is stored."""
     return f"{game.id}/{filler}/{number}"
 
 
@@ -136,7 +144,7 @@ def transcripts_of(archive: Archive, game: Game, wanted: Sequence[tuple[int, int
     made = []
     for number, filler in wanted:
         rng = rng_of("nano transcript", game.id, filler, number)
-        played = play(world, filler, mistakes(number, rng), LIMITS.get(number, 50))
+        played = play(world, filler, mistakes_of(number, rng), LIMITS.get(number, 50))
         made.append((key_of(game, filler, number), played))
     world.close()
     return made
