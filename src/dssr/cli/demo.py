@@ -6,8 +6,8 @@ from typing import Annotated
 import msgspec
 import typer
 
-from dssr.cli.common import DEFAULT_CONFIG, ConfigOption, load_config, progress, say
-from dssr.config import Config, GamesConfig
+from dssr.cli.common import DEFAULT_CONFIG, ConfigOption, load_config, say
+from dssr.config import GamesConfig
 
 GAMES = GamesConfig(archive="demo", rooms=(6,), train=0, valid=6, test=0)
 MEMORIES = ("full", "summary", "guide")
@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(config: ConfigOption = DEFAULT_CONFIG, out: FolderOption = Path("runs/demo")) -> None:
-    """Make a few games, diagnose three memories at two lags, and write the page."""
+    """Diagnose three memories at two fillers on six games that come with dssr, and write the page."""
     from dssr.cli.diagnose import ask_for, run_diagnosis, show
     from dssr.measure.grid import open_archive
     from dssr.models.load import load_models
@@ -29,7 +29,6 @@ def demo(config: ConfigOption = DEFAULT_CONFIG, out: FolderOption = Path("runs/d
     from dssr.report.write import make_report
 
     settings = msgspec.structs.replace(load_config(config), games=GAMES)
-    make_games(settings)
     archive = open_archive(settings)
     budget = settings.agent.budgets[len(settings.agent.budgets) // 2]
     ask = ask_for(settings, archive, list(MEMORIES), [budget], list(FILLERS), None, "valid", True)
@@ -44,17 +43,3 @@ def demo(config: ConfigOption = DEFAULT_CONFIG, out: FolderOption = Path("runs/d
     made = make_report([place], out / f"{settings.name}-report", ["page"], against_paper=False)
     page = next(file for file in made.files if file.endswith("index.html"))
     typer.echo(f"page: {page}  (open it in a browser)")
-
-
-def make_games(settings: Config) -> None:
-    """The demo's archive, made on first use."""
-    from dssr.worlds.cooking.archive import MANIFEST
-    from dssr.worlds.cooking.generate import make_archive
-
-    folder = Path(settings.data) / settings.games.archive
-    if (folder / MANIFEST).exists():
-        return
-    count = len(settings.games.rooms) * (settings.games.train + settings.games.valid + settings.games.test)
-    say(f"making {count} games with TextWorld, about 5 s each")
-    with progress(count, "games") as advance:
-        make_archive(settings.games, folder, workers=2, on_progress=lambda done, total: advance(1))

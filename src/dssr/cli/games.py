@@ -64,9 +64,10 @@ def check(
     """Verify every game: its files, that Phase A shows all that is needed, that the reference policy wins."""
     from dssr.worlds.cooking.archive import Archive
     from dssr.worlds.cooking.check import check_game
+    from dssr.worlds.cooking.shipped import provided
 
     settings = load_config(config)
-    place = folder_of(settings, folder)
+    place = provided(folder_of(settings, folder))
     games = Archive.open(place).games()
     faulty: dict[str, tuple[str, ...]] = {}
     with (
@@ -99,9 +100,10 @@ def stats(
     """Print, per room count and filler length, the steps of both phases and the tokens of the history."""
     from dssr.measure.environment import size_rows
     from dssr.worlds.cooking.archive import Archive
+    from dssr.worlds.cooking.shipped import provided
 
     settings = load_config(config)
-    archive = Archive.open(folder_of(settings, folder))
+    archive = Archive.open(provided(folder_of(settings, folder)))
     games = archive.games()
     with progress(len(games), "measured") as advance:
         rows = size_rows(

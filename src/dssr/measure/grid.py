@@ -20,6 +20,7 @@ from dssr.models.load import load_models
 from dssr.types import Cell, Job, Record, Split
 from dssr.worlds.base import Worlds
 from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.cooking.shipped import provided
 
 T = TypeVar("T")
 
@@ -117,8 +118,8 @@ def staffed_agent(config: Config, archive: Archive, jobs: Sequence[Job] = ()) ->
 
 
 def open_archive(config: Config) -> Archive:
-    """The games of a configuration."""
-    return Archive.open(Path(config.data) / config.games.archive)
+    """The games of a configuration; an archive that comes with dssr is unpacked on first use."""
+    return Archive.open(provided(Path(config.data) / config.games.archive))
 
 
 def fingerprints(grid: Grid, agent: Agent) -> dict[str, str]:
