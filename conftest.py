@@ -24,6 +24,7 @@ import json
 import shutil
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from dssr.worlds.cooking import text, textworld
@@ -35,6 +36,12 @@ PARTS = ("one", "six", "large")
 LIMITS = {"slow": 3600, "smol": 3600, "browser": 3600}
 """Seconds for tests of one mark, instead of the common limit in pyproject.toml. A limit only ends what hangs: it is
 many times what a test takes on a busy machine, and no test's outcome may depend on the speed of the machine."""
+
+# Both judge a test by the clock: how long one example takes, and how long making examples takes.
+hypothesis.settings.register_profile(
+    "any speed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any speed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
