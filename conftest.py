@@ -1,4 +1,4 @@
-"""Shared fixtures: a small archive of real games.
+"""Shared fixtures: a small archive of real games, and how long a test may take.
 
 Use the fixture `archive` (an `Archive`) wherever a test needs games:
 
@@ -12,30 +12,44 @@ It holds, with the ids in brackets,
 - six six-room games of the paper's options (`train-6-000` to `-002`, `valid-6-000`, `-001`, `test-6-000`);
 - one game each of nine and twelve rooms (`valid-9-000`, `valid-12-000`).
 
-The games are made once and kept in `.pytest-games/` at the root of the repository, together with every step
-tests have played, so later sessions start at once. Delete that folder to start afresh.
+The games lie packed in `tests/games/`, one file for each of the three lines above; tests/games/README.md says how they
+were made. They are unpacked into `.pytest-games/` at the root of the repository, where every step that tests have
+played is kept too, so later sessions start at once. Delete that folder to start afresh.
 `fresh_archive` is the same archive without any stored step, in a folder of the test's own.
 """
 
 import fcntl
+import hashlib
+import json
 import shutil
 from pathlib import Path
 
-import msgspec
+import hypothesis
 import pytest
 
-from dssr.config import GamesConfig
-from dssr.seeds import digest_of
-from dssr.worlds.cooking import generate
-from dssr.worlds.cooking.archive import MANIFEST, SETTINGS, Archive, Settings
-from dssr.worlds.cooking.generate import TEXTWORLD, make_archive
+from dssr.worlds.cooking import text, textworld
+from dssr.worlds.cooking.archive import MANIFEST, SETTINGS, Archive
+from dssr.worlds.cooking.shipped import SUFFIX, unpack
 
-PARTS = {
-    "one": GamesConfig(archive="one", rooms=(1,), recipe=1, take=1, train=10, valid=2, test=2),
-    "six": GamesConfig(archive="six", rooms=(6,), train=3, valid=2, test=1),
-    "large": GamesConfig(archive="large", rooms=(9, 12), train=0, valid=1, test=0),
-}
-WORKERS = 2
+PACKED = Path(__file__).parent / "tests" / "games"
+PARTS = ("one", "six", "large")
+LIMITS = {"slow": 3600, "smol": 3600, "browser": 3600}
+"""Seconds for tests of one mark, instead of the common limit in pyproject.toml. A limit only ends what hangs: it is
+many times what a test takes on a busy machine, and no test's outcome may depend on the speed of the machine."""
+
+# Both judge a test by the clock: how long one example takes, and how long making examples takes.
+hypothesis.settings.register_profile(
+    "any speed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any speed")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Gives each kind of test its limit; a test's own mark counts first."""
+    for item in items:
+        limits = [seconds for mark, seconds in LIMITS.items() if item.get_closest_marker(mark)]
+        if limits and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(max(limits)))
 
 
 @pytest.fixture(scope="session")
@@ -44,8 +58,7 @@ def archive(pytestconfig: pytest.Config) -> Archive:
     cache = pytestconfig.rootpath / ".pytest-games"
     cache.mkdir(exist_ok=True)
     (cache / ".gitignore").write_text("*\n")
-    recipe = Path(generate.__file__).read_text()
-    folder = cache / digest_of(msgspec.to_builtins(PARTS), TEXTWORLD, recipe)[:12]
+    folder = cache / version()
     with (cache / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / MANIFEST).exists():
@@ -63,13 +76,26 @@ def fresh_archive(archive: Archive, tmp_path: Path) -> Archive:
     return Archive.open(tmp_path)
 
 
+def version() -> str:
+    """Changes with the games, and with the code that turns TextWorld's answers into the stored steps."""
+    digest = hashlib.sha256()
+    for file in (*(packed(part) for part in PARTS), Path(text.__file__), Path(textworld.__file__)):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def packed(part: str) -> Path:
+    """The file that holds one part of the shared archive."""
+    return PACKED / f"{part}{SUFFIX}"
+
+
 def build(folder: Path) -> None:
-    """Makes the parts and lists all their games in one manifest."""
+    """Unpacks the parts and lists all their games in one manifest."""
     lines = []
-    for name, config in PARTS.items():
-        part = folder / name
-        made = Archive.open(part) if (part / MANIFEST).exists() else make_archive(config, part, WORKERS)
-        games = [msgspec.structs.replace(game, file=f"{name}/{game.file}") for game in made.games()]
-        lines += [msgspec.json.encode(game) + b"\n" for game in games]
-    (folder / SETTINGS).write_bytes(msgspec.json.encode(Settings(games=PARTS["six"], textworld=TEXTWORLD)))
-    (folder / MANIFEST).write_bytes(b"".join(lines))
+    for part in PARTS:
+        unpack(packed(part), folder / part)
+        games = [json.loads(line) for line in (folder / part / MANIFEST).read_bytes().splitlines()]
+        lines += [json.dumps({**game, "file": f"{part}/{game['file']}"}) + "\n" for game in games]
+    (folder / "trees").mkdir(exist_ok=True)
+    shutil.copy(folder / "six" / SETTINGS, folder / SETTINGS)
+    (folder / MANIFEST).write_text("".join(lines))

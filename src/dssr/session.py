@@ -38,6 +38,7 @@ from dssr.seeds import digest_of
 from dssr.types import Job, Progress, Split
 from dssr.worlds.base import Worlds
 from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.cooking.shipped import provided
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -106,7 +107,7 @@ class Session:
     @cached_property
     def archive(self) -> Archive:
         """The games of the configuration."""
-        return Archive.open(Path(self.config.data) / self.config.games.archive)
+        return Archive.open(provided(Path(self.config.data) / self.config.games.archive))
 
     @cached_property
     def worlds(self) -> Worlds:

@@ -22,7 +22,7 @@ anything = st.text(st.characters(), max_size=200)
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=lambda one: one.name)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(reply=anything, budget=st.integers(1, 40))
 def test_any_reply_fits_and_can_be_stored(tokenizer: Tokenizer, reply: str, budget: int) -> None:
     """Catches a cut in the middle of a character whose replacement needs more tokens, and text JSON cannot hold."""
@@ -33,7 +33,7 @@ def test_any_reply_fits_and_can_be_stored(tokenizer: Tokenizer, reply: str, budg
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=lambda one: one.name)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(reply=anything, budget=st.integers(1, 40))
 def test_a_state_enforced_again_is_the_same(tokenizer: Tokenizer, reply: str, budget: int) -> None:
     """Catches a state that would change when an episode is continued from it."""

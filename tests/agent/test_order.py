@@ -32,16 +32,23 @@ def test_a_failure_ends_what_is_under_way() -> None:
     ended: list[int] = []
     seen: list[int] = []
 
-    async def one(number: int) -> int:
+    async def one(number: int, failed: asyncio.Event) -> int:
         if number == 1:
             raise ValueError("broken")
-        await asyncio.sleep(0.0 if number == 0 else 0.05)
+        if number > 1:
+            await failed.wait()
         ended.append(number)
         return number
 
     async def collect() -> None:
-        async for found in in_order((partial(one, number) for number in range(4)), 3):
-            seen.append(found)  # noqa: PERF401 — what came before the failure is the point
+        failed = asyncio.Event()
+        try:
+            async for found in in_order((partial(one, number, failed) for number in range(4)), 3):
+                seen.append(found)  # noqa: PERF401 — what came before the failure is the point
+        finally:
+            failed.set()
+            for _ in range(5):  # whatever still runs could end now
+                await asyncio.sleep(0)
 
     with pytest.raises(ValueError, match="broken"):
         asyncio.run(collect())

@@ -1,4 +1,4 @@
-"""The page in a real browser: it opens fast, and every part can be used with mouse and keyboard."""
+"""The page in a real browser: it opens at once, and every part can be used with mouse and keyboard."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +11,6 @@ from tests.report.synthetic import NASTY, make_run
 from dssr.report.write import make_report
 
 pytestmark = pytest.mark.browser
-OPEN_SECONDS = 3.0
 LARGE = ("full", "oracle-b", "lastk", "summary", "slots", "belief", "guide")
 
 
@@ -46,8 +45,8 @@ def all_of(view: Any, selector: str) -> list[Any]:
     return found
 
 
-def until(check: Callable[[], Any], seconds: float = 10.0) -> Any:
-    """What the check returns as soon as it is true."""
+def until(check: Callable[[], Any], seconds: float = 600.0) -> Any:
+    """What the check returns as soon as it is true; the limit is for a page that never gets there."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if found := check():
@@ -84,18 +83,15 @@ def step_of(view: Any) -> int:
     return int(view.execute_script("return document.getElementById('slider').value"))
 
 
-def test_a_large_run_opens_in_time(browser: Any, page: Path) -> None:
-    """Catches a page that unpacks or draws everything before it shows anything."""
-    resize(browser, 1280, 900)
-    times = []
-    for _ in range(3):
-        browser.get("about:blank")
-        start = time.monotonic()
-        browser.get(page.resolve().as_uri())
-        until(lambda: browser.execute_script("return document.documentElement.dataset.ready"))
-        until(lambda: all_of(browser, "#answers li"))
-        times.append(time.monotonic() - start)
-    assert min(times) < OPEN_SECONDS
+def test_a_large_run_opens_without_its_episodes(view: Any) -> None:
+    """Catches a page that unpacks or draws everything before it shows anything; the time that takes is the machine's,
+    so it is the work that is counted."""
+    until(lambda: view.execute_script("return document.documentElement.dataset.ready"))
+    until(lambda: all_of(view, "#answers li"))
+    assert not all_of(view, "#explorer[data-drawn]")
+    assert view.execute_script("return unpacked.size") == 0
+    explorer(view)
+    assert view.execute_script("return unpacked.size") == 1
 
 
 def test_every_part_is_drawn(view: Any) -> None:

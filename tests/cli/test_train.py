@@ -229,7 +229,7 @@ def test_interrupted_training_says_how_to_go_on(here: Path) -> None:
     while child.poll() is None and not Path("stopped/dssr-s0/round-0/episodes.jsonl").exists():
         time.sleep(0.005)
     os.kill(child.pid, signal.SIGINT)
-    told = child.communicate(timeout=100)[1]
+    told = child.communicate()[1]
     assert child.returncode == 130, told
     assert "--resume" in told.strip().splitlines()[-1]
     assert "Traceback" not in told

@@ -26,11 +26,16 @@ class FaultyServer(ThreadingHTTPServer):
         self.delay = 0.0
         self.active = self.most_active = 0
         self.lock = threading.Lock()
+        self.ended = threading.Event()
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+    def shutdown(self) -> None:
+        self.ended.set()
+        super().shutdown()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Clients that hang up are part of the game."""
@@ -103,9 +108,18 @@ def fail(status: int, message: str = "no", **headers: str) -> Behaviour:
     return lambda handler: handler.reply(status, {"error": {"message": message}}, **headers)
 
 
-def slow(seconds: float) -> Behaviour:
+def silent(handler: Handler) -> None:
+    """No answer as long as the server runs."""
+    handler.server.ended.wait()
+    handler.close_connection = True
+
+
+def together(number: int) -> Behaviour:
+    """A good answer as soon as so many requests wait for theirs; none before."""
+    barrier = threading.Barrier(number)
+
     def behave(handler: Handler) -> None:
-        time.sleep(seconds)
+        barrier.wait()
         good(handler)
 
     return behave

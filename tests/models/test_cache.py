@@ -30,6 +30,8 @@ while number < int(sys.argv[3]):
     number += 1
     if number % 100 == 0:
         cache.flush()
+    if number == 100:
+        print("stored", flush=True)
 cache.close()
 """
 
@@ -51,7 +53,7 @@ def test_values_come_back_in_a_new_process(tmp_path: Path) -> None:
 def test_processes_write_at_the_same_time(tmp_path: Path) -> None:
     """Catches lost writes and `database is locked` when several runs share the cache."""
     writers = [write_elsewhere(tmp_path, who, 400) for who in "abc"]
-    assert [writer.wait(timeout=120) for writer in writers] == [0, 0, 0]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
     cache = Cache(tmp_path, BIG)
     assert cache.stats().entries == 4 * 400
     assert cache.get(b"b-399") == b"value b 399" * 20
@@ -60,11 +62,11 @@ def test_processes_write_at_the_same_time(tmp_path: Path) -> None:
 
 def test_kill_leaves_a_cache_that_works(tmp_path: Path) -> None:
     """Catches a file left unusable, or a half-written value served, after kill -9 in the middle of writing."""
-    for _ in range(3):
+    for pause in (0.0, 0.1, 0.3):
         writer = write_elsewhere(tmp_path, "a", 10**9)
         assert writer.stdout is not None
-        writer.stdout.readline()
-        time.sleep(0.3)
+        assert [writer.stdout.readline() for _ in range(2)] == [b"ready\n", b"stored\n"]
+        time.sleep(pause)
         os.kill(writer.pid, signal.SIGKILL)
         writer.wait()
     cache = Cache(tmp_path, BIG)
@@ -227,7 +229,7 @@ def test_another_fingerprint_is_another_model(tmp_path: Path) -> None:
 
 
 def test_lookups_are_fast(tmp_path: Path) -> None:
-    """Catches a lookup that costs more than the bookkeeping around a model call may."""
+    """Catches a lookup that costs much more than asking the database: twice is what the check of the value costs."""
     cache = Cache(tmp_path, BIG)
     for number in range(5000):
         cache.put(b"key %d" % number, b"v" * 300)
@@ -235,7 +237,13 @@ def test_lookups_are_fast(tmp_path: Path) -> None:
     begin = time.process_time()
     for number in range(5000):
         assert cache.get(b"key %d" % number) is not None
-    assert (time.process_time() - begin) / 5000 < 300e-6
+    ours = time.process_time() - begin
+    db = sqlite3.connect(tmp_path / "responses.db")
+    begin = time.process_time()
+    for number in range(5000):
+        assert db.execute("SELECT value FROM responses WHERE key = ?", (b"key %d" % number,)).fetchone()
+    assert ours < 20 * (time.process_time() - begin)
+    db.close()
 
 
 def test_a_model_without_a_cache_still_merges() -> None:

@@ -12,7 +12,7 @@ from dssr.models.base import Choose, Generate, Message, Model
 from dssr.models.load import load_model
 from dssr.models.smol import HELP
 
-pytestmark = [pytest.mark.smol, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.smol
 
 
 @pytest.fixture(scope="module")

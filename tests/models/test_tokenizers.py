@@ -25,7 +25,7 @@ def test_ordinary_prompts_are_what_transformers_makes() -> None:
     assert TOKENIZER.chat(messages) == expected
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(TEXT, min_size=1, max_size=3))
 def test_no_message_can_end_its_turn(texts: list[str]) -> None:
     """Catches control tokens smuggled in by a reply or an observation: there is one pair per message, no more."""
@@ -36,7 +36,6 @@ def test_no_message_can_end_its_turn(texts: list[str]) -> None:
     assert all(text in spelled for text in texts)
 
 
-@settings(deadline=None)
 @given(TEXT)
 def test_plain_text_survives(text: str) -> None:
     """Catches text changed or cut by encoding; budgets count what the reader will see."""

@@ -102,7 +102,7 @@ def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> N
 
 
 CHILD = """
-import sys, time
+import sys
 from dssr.config import Config
 from dssr.record.run import Run
 from dssr.types import Fact
@@ -110,7 +110,8 @@ with Run.start(sys.argv[1], command="test", config=Config(name="test"), models={
     for episode in range(60):
         if run.has("episodes", f"e{episode}"):
             continue
-        time.sleep(0.004)
+        if not sys.stdin.read(1):
+            sys.exit(3)
         run.extend("steps", [(f"e{episode}:{n}", Fact(name="step", args=(str(n) * 400,))) for n in range(20)])
         run.append("episodes", f"e{episode}", Fact(name="episode", args=(str(episode),)))
     run.finish({"episodes": sum(1 for _ in run.read("episodes", Fact))})
@@ -121,29 +122,30 @@ def test_killed_and_resumed_equals_undisturbed(tmp_path: Path) -> None:
     """Catches lost, doubled, reordered or torn lines after SIGKILL at 20 random moments.
 
     A kill falls inside a write or between two logs in a good share of the 20 rounds; one survivor with a
-    missing or doubled line fails the byte comparison.
+    missing or doubled line fails the byte comparison. A round has leave for two episodes, one byte each, so that
+    the child cannot finish however late the kill comes.
     """
     import random
     import time
 
     rng = random.Random(7)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    subprocess.run([sys.executable, "-c", CHILD, str(whole)], check=True)
-    kills = 0
-    while kills < 20:
-        child = subprocess.Popen([sys.executable, "-c", CHILD, str(killed)], stderr=subprocess.PIPE)
-        deadline = time.monotonic() + 20
+    subprocess.run([sys.executable, "-c", CHILD, str(whole)], check=True, input=b"." * 60)
+    for _ in range(20):
+        child = subprocess.Popen([sys.executable, "-c", CHILD, str(killed)], stdin=subprocess.PIPE)
+        assert child.stdin is not None
         size = _size(killed)
-        while child.poll() is None and _size(killed) == size and time.monotonic() < deadline:
-            time.sleep(0.001)  # let it begin to write, then kill somewhere inside the next few episodes
-        time.sleep(rng.uniform(0, 0.012))
+        child.stdin.write(b"..")
+        child.stdin.flush()
+        while _size(killed) == size:
+            assert child.poll() is None
+            time.sleep(0.001)  # let it begin to write, then kill somewhere inside these episodes
+        time.sleep(rng.uniform(0, 0.004))
         child.kill()
-        if child.wait() == 0:
-            break
-        kills += 1
-    if not (killed / "summary.json").exists():
-        subprocess.run([sys.executable, "-c", CHILD, str(killed)], check=True)
-    assert kills >= 20, "the child finished before it was killed often enough"
+        assert child.wait() < 0
+        child.stdin.close()
+    assert not (killed / "summary.json").exists()
+    subprocess.run([sys.executable, "-c", CHILD, str(killed)], check=True, input=b"." * 60)
     for name in ("steps.jsonl", "episodes.jsonl", "summary.json"):
         assert (killed / name).read_bytes() == (whole / name).read_bytes(), name
 

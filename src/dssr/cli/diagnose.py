@@ -30,15 +30,17 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    config: options.Config = "demo",
+    config: options.Config = options.DEFAULT_CONFIG,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the demo's run and report.")] = Path("runs/demo"),
 ) -> None:
     """Diagnose three memories with two fillers on the six games that are shipped, and write the page."""
+    import msgspec
+
     import dssr
     from dssr.measure.study import Study
     from dssr.report.write import report
 
-    settings = dssr.load(config)
+    settings = msgspec.structs.replace(dssr.load(config), games=dssr.load("demo").games)
     place = out / settings.name
     budget = settings.agent.budgets[len(settings.agent.budgets) // 2]
     if (place / "summary.json").exists():

@@ -18,6 +18,8 @@ from dssr.worlds.cooking.archive import MANIFEST, PARTIAL, SETTINGS, Archive, re
 from dssr.worlds.cooking.generate import ROOM_SEEDS, make_archive, plan_games
 from dssr.worlds.cooking.world import World
 
+MAKING = pytest.mark.timeout(3600)
+"""For tests that run `tw-make`, a few seconds of CPU for each game; see LIMITS in the root conftest.py."""
 ONE = GamesConfig(archive="one", rooms=(1,), recipe=1, take=1, train=1, valid=1, test=0)
 
 
@@ -33,22 +35,25 @@ def rewrite(archive: Archive, folder: Path, **changes: object) -> Archive:
     return Archive.open(folder)
 
 
+@MAKING
 def test_making_survives_a_kill_and_repeats_exactly(archive: Archive, tmp_path: Path) -> None:
     """Catches a half-made archive that cannot be finished, and games that differ when made again.
 
-    The maker is killed after its first game; the second run makes only the other. Both games must have the
-    md5 of the shared archive's games of the same seeds, which were made at another time in another folder.
+    The maker stops after its first game and is killed; the second run makes only the other. Both games must have
+    the md5 of the shared archive's games of the same seeds, which were made at another time in another folder.
     """
     folder = tmp_path / "made"
     code = (
-        "from dssr.config import GamesConfig; from dssr.worlds.cooking.generate import make_archive; import msgspec\n"
+        "import sys; import msgspec\n"
+        "from dssr.config import GamesConfig; from dssr.worlds.cooking.generate import make_archive\n"
         f"config = msgspec.json.decode({msgspec.json.encode(ONE)!r}, type=GamesConfig)\n"
-        f"make_archive(config, {str(folder)!r}, 1)"
+        f"make_archive(config, {str(folder)!r}, 1, lambda done, total: done and (print(flush=True), sys.stdin.read()))"
     )
-    maker = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
-    while not (folder / PARTIAL).exists() or not (folder / PARTIAL).read_bytes().endswith(b"\n"):
-        assert maker.poll() is None
-        time.sleep(0.05)
+    maker = subprocess.Popen(
+        [sys.executable, "-c", code], start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert maker.stdout is not None
+    assert maker.stdout.readline() == b"\n"
     os.killpg(maker.pid, signal.SIGKILL)
     maker.wait()
     with contextlib.suppress(ProcessLookupError):  # its children hold the archive until they are gone
@@ -144,6 +149,7 @@ def test_another_textworld_is_refused(archive: Archive, tmp_path: Path) -> None:
         World.open(copy, copy.games()[0])
 
 
+@MAKING
 def test_a_game_that_is_not_cooking_is_refused(archive: Archive, tmp_path: Path) -> None:
     """Catches a game without recipe or policy, which would fail much later and less clearly."""
     from dssr.worlds.cooking.archive import md5_of

@@ -33,6 +33,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["games", *arguments])
 
 
+@pytest.mark.timeout(3600)  # makes a game: see LIMITS in the root conftest.py
 def test_make_makes_the_games_of_a_configuration_once(archive: Archive, tmp_path: Path) -> None:
     """Catches a command that ignores the configuration's options, and one that makes an archive twice."""
     config = tmp_path / "tiny.toml"
