@@ -52,8 +52,7 @@ def demo(
             study = dssr.diagnose(*asked, lag=True, out=place, resume=place.exists(), progress=told)
     show(study)
     made = report(study, out=out / f"{settings.name}-report", forms=["page"])
-    page = next(file for file in made.files if file.endswith("index.html"))
-    typer.echo(f"page: {page}  (open it in a browser)")
+    typer.echo(f"page: {made.page}  (open it in a browser)")
 
 
 def diagnose(

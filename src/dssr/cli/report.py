@@ -84,9 +84,8 @@ def _print(made: "Report", everything: bool) -> None:
         console.print(f"[bold]{one.name}[/bold]: {one.badge}. {one.text}", highlight=False)
     for gone in made.absent if everything else ():
         say(f"no table {gone.name}: {gone.reason}")
-    page = next((file for file in made.files if file.endswith("index.html")), None)
-    if page is not None:
-        typer.echo(f"page: {page}")
+    if made.page is not None:
+        typer.echo(f"page: {made.page}")
     elif made.files:
         typer.echo(f"{len(made.files)} files in {Path(made.files[0]).parent}")
 

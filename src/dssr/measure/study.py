@@ -20,6 +20,8 @@ from dssr.types import Audit, Cell, Episode, Lag, Record, Step
 if TYPE_CHECKING:
     import polars
 
+    from dssr.measure.answers import AnswerRow
+
 _KEY = re.compile(rb'\{"key":"([^":]+):')
 
 
@@ -137,6 +139,12 @@ class Study:
         from dssr.measure.frames import frame
 
         return frame(self, name)
+
+    def answers(self) -> "list[AnswerRow]":
+        """Per memory and budget, over all fillers: what is lost, and who loses it, in numbers and in one sentence."""
+        from dssr.measure.answers import answer_rows
+
+        return answer_rows(self)
 
     def __repr__(self) -> str:
         runs = ", ".join(run.path.name for run in self.runs)

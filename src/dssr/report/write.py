@@ -28,6 +28,11 @@ class Report(Record, frozen=True):
     absent: list[Absent]
     files: list[str]
 
+    @property
+    def page(self) -> str | None:
+        """The page's file; None when it was not asked for, or when there was nothing to show on it."""
+        return next((file for file in self.files if file.endswith("index.html")), None)
+
 
 @verb
 async def report(
