@@ -143,11 +143,15 @@ def test_an_adapter_of_another_base_is_refused(here: Path, tmp_path: Path) -> No
     from dssr.train import lora
 
     stranger = make_tiny(tmp_path / "stranger", seed=7)
-    lora.save(lora.fresh(lora.load_base(str(stranger), "float32"), 2, 4, 0), tmp_path / "adapter", {"name": "reader"})
+    fit = lora.Fit(
+        base=str(stranger), seed=0, work=tmp_path / "work", out=tmp_path / "adapter", rate=1e-4, epochs=1, batch=1,
+        warmup=0.0, rank=2, alpha=4,
+    )  # fmt: skip
+    lora.save(lora.fresh(fit), fit, {"name": "reader"})
     told = refused(
         "train", "-c", configured("plain.toml"), "-o", "nothing", "--force", "--adapter", str(tmp_path / "adapter")
     )
-    assert "adapter reader was trained on" in told
+    assert "Adapter reader was trained on" in told
     assert not Path("nothing").exists()
 
 
