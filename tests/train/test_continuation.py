@@ -281,7 +281,7 @@ def test_gate(run: Run, tmp_path: Path) -> None:
     assert long.estimate == pytest.approx(rows["S4"]["rho"])
     assert long.passed == (rows["S4"]["rho"] >= 0.3)
     assert gain.passed == (gain.estimate > 0)
-    with pytest.raises(StatsError, match="no write point has candidates that differ"):
+    with pytest.raises(StatsError, match="No write point has candidates that differ"):
         checks_of("G1c", Case(Study.load([stored_points(tmp_path / "made", WORKED[2:])])))
 
 
@@ -370,7 +370,7 @@ def test_command(archive: Archive, tmp_path: Path) -> None:
         (asked, RecordError, "exists"),
         ((*asked, "--resume"), RecordError, "finished"),
         (("continuation", "--points", 0), UsageError, "A study of 0 points"),
-        (("continuation", "--split", "test"), UsageError, "the test split is for"),
+        (("continuation", "--split", "test"), SystemExit, "2"),
         (("gates", "judge", "G1c", found["run"], tmp_path / "again"), UsageError, "one continuation run"),
     ):
         with pytest.raises(error, match=sentence):

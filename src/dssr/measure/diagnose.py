@@ -74,9 +74,7 @@ async def measure_grid(session: Session, grid: Grid, place: Path, resume: bool =
     """Play and audit a grid into one run; whoever needs a diagnosis inside another use case calls this."""
     config, jobs = session.config, jobs_of(grid, session.config)
     Run.check_place(place, resume)
-    if grid.split == "test":
-        log.info("%d episodes; into %s", len(jobs), place)  # what they take is not counted: that would open the games
-    else:
+    if grid.split != "test":  # what test games take is not counted: that would open them
         expected = totals(plan_grid(grid, config, session.agent(jobs)), Rates())
         calls = f"{expected['calls']:,} to {expected['most_calls']:,} model calls"
         log.info(

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from dssr import config as configs
 from dssr.cli.main import build
 from dssr.errors import GameError
-from dssr.measure.grid import open_archive
+from dssr.session import Session
 from dssr.worlds.cooking import shipped
 from dssr.worlds.cooking.archive import MANIFEST, SETTINGS, Archive
 from dssr.worlds.cooking.generate import make_game, plan_games
@@ -53,10 +53,10 @@ def test_the_demo_has_the_games_that_its_configuration_names(tmp_path: Path) -> 
 def test_any_configuration_that_names_it_finds_it(base: str, tmp_path: Path) -> None:
     """Catches a shipped archive that only the demo can use, and one that is unpacked over what is there."""
     config = msgspec.structs.replace(configs.load(base), games=configs.load("demo").games, data=str(tmp_path / "data"))
-    assert len(open_archive(config).games("valid")) == 6
+    assert len(Session(config).archive.games("valid")) == 6
     listed = tmp_path / "data" / "demo" / MANIFEST
     listed.write_bytes(listed.read_bytes().splitlines(keepends=True)[0])
-    assert len(open_archive(config).games()) == 1
+    assert len(Session(config).archive.games()) == 1
     assert [place.name for place in (tmp_path / "data").iterdir()] == ["demo"]
 
 
