@@ -3,7 +3,7 @@
 Use the fixture `archive` (an `Archive`) wherever a test needs games:
 
     def test_something(archive):
-        world = World.open(archive, archive.games("train", rooms=1)[0])
+        world = archive.world(archive.games("train", level=1)[0])
 
 It holds, with the ids in brackets,
 - fourteen one-room games with one ingredient (`train-1-000` to `-009`, `valid-1-000`, `-001`, `test-1-000`,
@@ -26,14 +26,16 @@ import pytest
 
 from dssr.config import GamesConfig
 from dssr.seeds import digest_of
+from dssr.worlds.archive import MANIFEST, SETTINGS, Archive, Settings
+from dssr.worlds.base import find_domain
 from dssr.worlds.cooking import generate
-from dssr.worlds.cooking.archive import MANIFEST, SETTINGS, Archive, Settings
-from dssr.worlds.cooking.generate import TEXTWORLD, make_archive
+from dssr.worlds.cooking.generate import TEXTWORLD
+from dssr.worlds.make import make_archive
 
 PARTS = {
-    "one": GamesConfig(archive="one", rooms=(1,), recipe=1, take=1, train=10, valid=2, test=2),
-    "six": GamesConfig(archive="six", rooms=(6,), train=3, valid=2, test=1),
-    "large": GamesConfig(archive="large", rooms=(9, 12), train=0, valid=1, test=0),
+    "one": GamesConfig(archive="one", levels=(1,), options={"recipe": 1, "take": 1}, train=10, valid=2, test=2),
+    "six": GamesConfig(archive="six", levels=(6,), train=3, valid=2, test=1),
+    "large": GamesConfig(archive="large", levels=(9, 12), train=0, valid=1, test=0),
 }
 WORKERS = 2
 
@@ -71,5 +73,6 @@ def build(folder: Path) -> None:
         made = Archive.open(part) if (part / MANIFEST).exists() else make_archive(config, part, WORKERS)
         games = [msgspec.structs.replace(game, file=f"{name}/{game.file}") for game in made.games()]
         lines += [msgspec.json.encode(game) + b"\n" for game in games]
-    (folder / SETTINGS).write_bytes(msgspec.json.encode(Settings(games=PARTS["six"], textworld=TEXTWORLD)))
+    settled = find_domain("cooking").settled(PARTS["six"])
+    (folder / SETTINGS).write_bytes(msgspec.json.encode(Settings(games=settled, engine=TEXTWORLD)))
     (folder / MANIFEST).write_bytes(b"".join(lines))

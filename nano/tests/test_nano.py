@@ -21,8 +21,7 @@ from dssr.models.base import Model
 from dssr.models.load import load_model
 from dssr.models.scripted import parse
 from dssr.types import LABELS, Cell, Job
-from dssr.worlds.base import Worlds
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive, Worlds
 from dssr_nano import WEIGHTS as NANO
 from dssr_nano.factory.drill import drill
 
@@ -78,7 +77,9 @@ def test_a_shipped_configuration_uses_its_own_networks(study: str) -> None:
     assert used <= {f"nano/{role}" for role in STUDIES[study]}
 
 
-@pytest.mark.parametrize(("path", "said"), [("nano", "say one of .*nano/reader, nano/writer"), ("nano/R9", "nano/reader")])
+@pytest.mark.parametrize(
+    ("path", "said"), [("nano", "say one of .*nano/reader, nano/writer"), ("nano/R9", "nano/reader")]
+)
 def test_a_network_that_is_not_there_is_named(path: str, said: str) -> None:
     """Catches a path that ends in a stack trace of the library, or a message without the names there are."""
     with pytest.raises(ModelError, match=said):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.cli.test_main import dssr
 
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 from dssr_nano import WEIGHTS as NANO
 
 

@@ -23,20 +23,20 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class GamesConfig(Section, frozen=True):
-    """Which TextWorld cooking games exist."""
+    """Which games exist."""
 
+    world: str = "cooking"
+    """The kind of world they are of."""
     archive: str = "paper"
     """Name of the archive under the data directory."""
-    rooms: tuple[int, ...] = (6, 9, 12)
+    levels: tuple[int, ...] = (6, 9, 12)
+    """Difficulties within the world; of cooking games the numbers of rooms."""
     train: int = 80
-    """Games per room count."""
+    """Games per level."""
     valid: int = 15
     test: int = 30
-    recipe: int = 3
-    take: int = 3
-    open: bool = True
-    cook: bool = True
-    cut: bool = True
+    options: dict[str, Any] = {}
+    """Settings of the world's own, which it checks and whose defaults it knows."""
 
 
 class ProtocolConfig(Section, frozen=True):
@@ -115,8 +115,8 @@ class StatsConfig(Section, frozen=True):
     resamples: int = 10_000
     seed: int = 0
     level: float = 0.95
-    lag_fillers: tuple[int, ...] = (20, 40)
-    """Walks that count as lag wherever one value stands for it."""
+    long_fillers: tuple[int, ...] = (20, 40)
+    """Walks that count as long wherever one value stands for them."""
 
 
 class GatesConfig(Section, frozen=True):
@@ -201,7 +201,7 @@ class WriterConfig(Section, frozen=True):
     seeds: int = 3
     selection_budget: int = 128
     validation_games: int | None = None
-    """Games per room count on which rounds are compared; all when unset."""
+    """Games per level on which rounds are compared; all when unset."""
 
 
 class ContinuationConfig(Section, frozen=True):
@@ -306,6 +306,28 @@ def _laid_over(under: dict[str, Any], upper: dict[str, Any]) -> dict[str, Any]:
     return joined
 
 
+OPTIONS = ("recipe", "take", "open", "cook", "cut")
+"""Keys that `[games]` itself had when there was one world."""
+
+
+def upgraded(plain: dict[str, Any]) -> dict[str, Any]:
+    """A stored configuration, or the settings of a stored archive, in the shape of today; one of today stays as it is.
+
+    Runs and archives are never rewritten, so what earlier versions stored is read through this.
+    """
+    plain = dict(plain)
+    games = dict(plain.get("games", {}))
+    if "rooms" in games:
+        games["levels"] = games.pop("rooms")
+        games["options"] = {name: games.pop(name) for name in OPTIONS if name in games}
+        plain["games"] = games
+    stats = dict(plain.get("stats", {}))
+    if "lag_fillers" in stats:
+        stats["long_fillers"] = stats.pop("lag_fillers")
+        plain["stats"] = stats
+    return plain
+
+
 def names() -> list[str]:
     """The shipped configurations."""
     return sorted(path.stem for path in SHIPPED.glob("*.toml"))
@@ -330,13 +352,6 @@ def check(config: Config) -> None:
     for key, counts in _at_least_one(config):
         if not counts or min(counts) < 1:
             raise ConfigError(f"{key} must be at least 1.")
-    if config.games.take > config.games.recipe:
-        raise ConfigError(
-            "games.take is larger than games.recipe: there is nothing more to find than the recipe names."
-        )
-    unknown = sorted(set(config.games.rooms) - {1, 6, 9, 12})
-    if unknown:
-        raise ConfigError(f"games.rooms has {unknown[0]}, but TextWorld makes cooking games of 1, 6, 9 or 12 rooms.")
     model = config.reader_model or config.writer_model
     if config.agent.reader_adapter is not None and config.agent.reader_adapter not in model.adapters:
         raise ConfigError(
@@ -378,8 +393,7 @@ def _shares(config: Config) -> list[tuple[str, float]]:
 def _at_least_one(config: Config) -> list[tuple[str, tuple[int, ...]]]:
     return [
         ("agent.budgets", config.agent.budgets),
-        ("games.rooms", config.games.rooms),
-        ("games.recipe", (config.games.recipe,)),
+        ("games.levels", config.games.levels),
         ("protocol.max_actions", (config.protocol.max_actions,)),
         ("measure.points", (config.measure.points,)),
         ("measure.oracle_samples", (config.measure.oracle_samples,)),

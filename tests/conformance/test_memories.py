@@ -12,8 +12,7 @@ from dssr.agent.store import save, stored
 from dssr.config import Config
 from dssr.record.run import Run
 from dssr.types import Episode, View
-from dssr.worlds.base import Worlds
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive, Worlds
 
 
 class Newest:

@@ -16,7 +16,7 @@ from dssr.measure.rows import (
     chunk_rows,
     contrast_rows,
     lag_bin_rows,
-    lag_mean_rows,
+    long_filler_rows,
     relation,
     relation_rows,
     rewrite_contrast_rows,
@@ -134,7 +134,7 @@ def test_counts_agree_with_the_logs(study: Study, diagnosed: Run) -> None:
 
 def test_lag_means_and_slopes_agree_with_the_logs(study: Study, raw: Raw) -> None:
     """The lag value is the mean of a game's two per-filler means; the slope is least squares over (game, filler)."""
-    for row in lag_mean_rows(study):
+    for row in long_filler_rows(study):
         if row["memory"] != "full":
             cells = [raw.loss["kappa"][row["memory"], row["budget"], filler] for filler in (5, 10)]
             same(row, "kappa", {game: fmean(cell[game] for cell in cells) for game in cells[0]})

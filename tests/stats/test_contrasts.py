@@ -13,7 +13,7 @@ from dssr.stats.contrasts import (
     change_if_any,
     difference,
     labels,
-    over_lags,
+    over_fillers,
     ratio,
     relative_change,
     slope,
@@ -59,11 +59,11 @@ def test_ratio_to_zero_is_refused() -> None:
         ratio(np.ones(3), np.zeros(3), SAMPLER)
 
 
-def test_over_lags_weighs_lags_equally_and_needs_every_game() -> None:
+def test_over_fillers_weighs_lags_equally_and_needs_every_game() -> None:
     """A game's value is the mean of its per-lag means, and a game that lacks one lag is an error that names it."""
-    assert over_lags({20: {"g": 1.0}, 40: {"g": 3.0}}) == {"g": 2.0}
+    assert over_fillers({20: {"g": 1.0}, 40: {"g": 3.0}}) == {"g": 2.0}
     with pytest.raises(StatsError, match="only filler 20 has h"):
-        over_lags({20: {"g": 1.0, "h": 1.0}, 40: {"g": 3.0}})
+        over_fillers({20: {"g": 1.0, "h": 1.0}, 40: {"g": 3.0}})
 
 
 def test_unequal_numbers_are_refused() -> None:

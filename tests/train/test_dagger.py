@@ -13,7 +13,7 @@ from dssr.config import Config, ReaderConfig
 from dssr.record.run import Run
 from dssr.train import lora
 from dssr.train.reader.dagger import Dagger, bare, with_reader
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 
 pytestmark = pytest.mark.slow
 

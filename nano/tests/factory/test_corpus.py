@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 from dssr_nano.factory.corpus import LIMITS, STRAYED, Transcript, collect, read
 from dssr_nano.factory.questions import ask, decisions, fresh, full_question, oracle_question, shown, tree_of
 from dssr_nano.factory.rewrites import write_along, writer_tree
@@ -41,7 +41,7 @@ def test_policy_comes_first_and_ends_in_the_meal(transcript: Transcript) -> None
 
 def test_strays_keep_to_one_thing_for_some_steps(archive: Archive, tmp_path: Path) -> None:
     """Catches strays that are single slips, that lose the game, or that never happen."""
-    collect(archive, archive.games("train", rooms=6)[:1], tmp_path / "strays.jsonl", [(STRAYED, 0), (STRAYED, 20)], 1)
+    collect(archive, archive.games("train", level=6)[:1], tmp_path / "strays.jsonl", [(STRAYED, 0), (STRAYED, 20)], 1)
     astray = 0
     for _, transcript in read(tmp_path / "strays.jsonl"):
         acted = [transcript.steps[index] for index in decisions(transcript)]

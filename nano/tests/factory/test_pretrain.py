@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 from dssr_nano import WEIGHTS as NANO
 from dssr_nano.factory.corpus import STRAYED, collect, read
 from dssr_nano.factory.curriculum import COURSES, STEPS, Role, rate_factor, stage_at
@@ -26,7 +26,7 @@ SMALL = Shape(80, 6, 5, 64)
 @pytest.fixture(scope="module")
 def recipe(archive: Archive, vocabulary: Path, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
     file = tmp_path_factory.mktemp("corpus") / "train.jsonl"
-    collect(archive, archive.games("train", rooms=6)[:2], file, [(0, 0), (1, 0), (1, 20)], 1)
+    collect(archive, archive.games("train", level=6)[:2], file, [(0, 0), (1, 0), (1, 20)], 1)
     return Recipe((str(file),), str(vocabulary), seed=0, role="reader", tokens=500)
 
 
@@ -96,7 +96,7 @@ def test_looks_are_told_from_their_stage_on(
 ) -> None:
     """Catches looks that reach the steps before them: a rebuild would meet other rows than the first build did. `looks`
     has those of the second stage, and whether the first told them, too."""
-    collect(archive, archive.games("train", rooms=6)[:1], tmp_path / "train.jsonl", [(1, 20), (STRAYED, 40)], 1)
+    collect(archive, archive.games("train", level=6)[:1], tmp_path / "train.jsonl", [(1, 20), (STRAYED, 40)], 1)
     maker = Maker(Recipe((str(tmp_path / "train.jsonl"),), str(NANO / role), seed=0, role=role))
     stages = [stage for course in COURSES[role] for stage in course.stages]
     starts = [0, *accumulate(stage.steps for stage in stages)]

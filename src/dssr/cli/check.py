@@ -24,7 +24,7 @@ def check(
     from dssr.errors import LeakError
     from dssr.measure.grid import open_archive
     from dssr.record.run import Run
-    from dssr.worlds.base import Worlds
+    from dssr.worlds.archive import Worlds
 
     opened = Run.open(run)
     worlds = Worlds(open_archive(opened.config))

@@ -36,10 +36,11 @@ Row = Mapping[str, Any]
 
 
 def load_config(name: str) -> Config:
-    """Read a configuration by name or path."""
+    """Read a configuration by name or path, its world's own options checked and written out."""
     from dssr.config import load
+    from dssr.worlds.base import settled
 
-    return load(name)
+    return settled(load(name))
 
 
 def emit(result: Row | Sequence[Row], as_json: bool, title: str | None = None) -> None:

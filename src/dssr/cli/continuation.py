@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dssr.measure.grid import Grid
     from dssr.models.base import Model
     from dssr.record.run import Run
-    from dssr.worlds.cooking.archive import Archive
+    from dssr.worlds.archive import Archive
 
 PointsOption = Annotated[int | None, typer.Option("--points", "-p", help="Write points; the configuration's if unset.")]
 SplitOption = Annotated[str, typer.Option("--split", help="train or valid.")]

@@ -9,7 +9,7 @@ import typer
 from dssr.cli.common import DEFAULT_CONFIG, ConfigOption, load_config, progress, say
 from dssr.config import Config, GamesConfig
 
-GAMES = GamesConfig(archive="demo", rooms=(6,), train=0, valid=6, test=0)
+GAMES = GamesConfig(archive="demo", levels=(6,), train=0, valid=6, test=0)
 MEMORIES = ("full", "summary", "guide")
 FILLERS = (0, 20)
 
@@ -27,8 +27,9 @@ def demo(config: ConfigOption = DEFAULT_CONFIG, out: FolderOption = Path("runs/d
     from dssr.models.load import load_models
     from dssr.record.run import Run
     from dssr.report.write import make_report
+    from dssr.worlds.base import settled
 
-    settings = msgspec.structs.replace(load_config(config), games=GAMES)
+    settings = settled(msgspec.structs.replace(load_config(config), games=GAMES))
     make_games(settings)
     archive = open_archive(settings)
     budget = settings.agent.budgets[len(settings.agent.budgets) // 2]
@@ -48,13 +49,13 @@ def demo(config: ConfigOption = DEFAULT_CONFIG, out: FolderOption = Path("runs/d
 
 def make_games(settings: Config) -> None:
     """The demo's archive, made on first use."""
-    from dssr.worlds.cooking.archive import MANIFEST
-    from dssr.worlds.cooking.generate import make_archive
+    from dssr.worlds.archive import MANIFEST
+    from dssr.worlds.make import make_archive
 
     folder = Path(settings.data) / settings.games.archive
     if (folder / MANIFEST).exists():
         return
-    count = len(settings.games.rooms) * (settings.games.train + settings.games.valid + settings.games.test)
-    say(f"making {count} games with TextWorld, about 5 s each")
+    count = len(settings.games.levels) * (settings.games.train + settings.games.valid + settings.games.test)
+    say(f"making {count} games, about 5 s each")
     with progress(count, "games") as advance:
         make_archive(settings.games, folder, workers=2, on_progress=lambda done, total: advance(1))

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from dssr.measure.grid import Grid
     from dssr.models.base import Model
     from dssr.record.run import Run
-    from dssr.worlds.cooking.archive import Archive
+    from dssr.worlds.archive import Archive
 
 MemoryOption = Annotated[
     list[str] | None, typer.Option("--memory", "-m", help="A format or package.module:Class; may be repeated.")
 ]
 BudgetOption = Annotated[list[int] | None, typer.Option("--budget", "-b", help="Tokens of a state; may be repeated.")]
 FillerOption = Annotated[list[int] | None, typer.Option("--filler", "-f", help="Length of the walk; may be repeated.")]
-GamesOption = Annotated[int | None, typer.Option("--games", "-g", help="At most so many games per room count.")]
+GamesOption = Annotated[int | None, typer.Option("--games", "-g", help="At most so many games per level.")]
 SplitOption = Annotated[str, typer.Option("--split", help="train, valid, or the sealed test.")]
 LagOption = Annotated[bool, typer.Option("--lag", help="Measure the relevance lag at audited points too.")]
 

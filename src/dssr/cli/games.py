@@ -39,12 +39,13 @@ def make(
     as_json: JsonOption = False,
 ) -> None:
     """Make the games of a configuration. Run again after an interruption: finished games are kept."""
-    from dssr.worlds.cooking.generate import make_archive, plan_games
+    from dssr.worlds.base import find_domain
+    from dssr.worlds.make import make_archive
 
     settings = load_config(config)
     place = folder_of(settings, folder)
     shown = 0
-    with progress(len(plan_games(settings.games)), "games") as advance:
+    with progress(len(find_domain(settings.games.world).plans(settings.games)), "games") as advance:
 
         def on_progress(done: int, total: int) -> None:
             nonlocal shown
@@ -52,7 +53,7 @@ def make(
             shown = done
 
         archive = make_archive(settings.games, place, workers, on_progress)
-    emit({"archive": str(place), "games": len(archive.games()), "textworld": archive.settings.textworld}, as_json)
+    emit({"archive": str(place), "games": len(archive.games()), "engine": archive.settings.engine}, as_json)
 
 
 def check(
@@ -61,19 +62,22 @@ def check(
     workers: WorkersOption = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """Verify every game: its files, that Phase A shows all that is needed, that the reference policy wins."""
-    from dssr.worlds.cooking.archive import Archive
-    from dssr.worlds.cooking.check import check_game
+    """Verify every game: its files, that Phase A shows all that is needed, that the reference wins.
+
+    Test games are sealed: only their files are verified.
+    """
+    from dssr.worlds.archive import Archive
 
     settings = load_config(config)
     place = folder_of(settings, folder)
-    games = Archive.open(place).games()
+    archive = Archive.open(place)
+    games = archive.games()
     faulty: dict[str, tuple[str, ...]] = {}
     with (
         ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool,
         progress(len(games), "checked") as advance,
     ):
-        waiting = {pool.submit(check_game, place, game.id, settings.protocol.max_actions): game.id for game in games}
+        waiting = {pool.submit(archive.check, game.id, settings.protocol.max_actions): game.id for game in games}
         for done in as_completed(waiting):
             if found := done.result():
                 faulty[waiting[done]] = found
@@ -96,9 +100,9 @@ def stats(
     tokenizer: TokenizerOption = "words",
     as_json: JsonOption = False,
 ) -> None:
-    """Print, per room count and filler length, the steps of both phases and the tokens of the history."""
+    """Print, per level and filler, the steps of both phases and the tokens of the history, test games left out."""
     from dssr.measure.environment import size_rows
-    from dssr.worlds.cooking.archive import Archive
+    from dssr.worlds.archive import Archive
 
     settings = load_config(config)
     archive = Archive.open(folder_of(settings, folder))

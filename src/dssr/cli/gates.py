@@ -49,7 +49,7 @@ def write(config: ConfigOption = DEFAULT_CONFIG) -> None:
 
     settings = load_config(config)
     ledger = ledger_of(settings)
-    ledger.write(statements(settings.gates, settings.stats.lag_fillers), now())
+    ledger.write(statements(settings.gates, settings.stats.long_fillers), now())
     typer.echo(f"{len(ledger.gates())} gates stand in {ledger.path}")
 
 

@@ -4,7 +4,7 @@ from dssr.errors import StatsError
 from dssr.measure.rows import Row, columns, game_values, groups
 from dssr.measure.study import Study
 from dssr.stats.bootstrap import Interval, align, mean_intervals
-from dssr.stats.contrasts import over_lags
+from dssr.stats.contrasts import over_fillers
 
 QUANTITIES = ("success", "delta", "beta", "kappa")
 NEGLIGIBLE = 0.05
@@ -30,7 +30,9 @@ def answer_rows(study: Study) -> list[Row]:
         try:
             _, values = align(
                 {
-                    quantity: over_lags({lag: game_values(study, cell, quantity) for lag, cell in cells.items()})
+                    quantity: over_fillers(
+                        {length: game_values(study, cell, quantity) for length, cell in cells.items()}
+                    )
                     for quantity in QUANTITIES
                 }
             )

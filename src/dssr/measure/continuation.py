@@ -33,7 +33,7 @@ from dssr.record.run import Run
 from dssr.stats.bootstrap import Array, Resampler
 from dssr.stats.ranks import within_point
 from dssr.types import Candidate, Episode, Job, Record, ReturnRow, Split, WritePoint
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 
 RETURN = "return"
 

@@ -14,7 +14,7 @@ from dssr.errors import GameError, ModelError
 from dssr.measure.answers import answer_rows
 from dssr.measure.audit import audit_episode, audited_steps, has_audits
 from dssr.measure.lag import measure_lag
-from dssr.measure.rows import cell_rows, lag_mean_rows, relation, slope_rows
+from dssr.measure.rows import cell_rows, long_filler_rows, relation, slope_rows
 from dssr.measure.study import Problem, Study
 from dssr.record.run import Run
 from dssr.types import Audit, Job, Lag
@@ -117,7 +117,7 @@ def summary_of(run: Run) -> dict[str, Any]:
     return {
         "answers": answer_rows(study) if audited else [],
         "cells": cell_rows(study),
-        "lag_means": lag_mean_rows(study),
+        "lag_means": long_filler_rows(study),
         "slopes": slope_rows(study) if audited else [],
         "relation": relation(study) if audited else None,
         "episodes": sum(len(games) for games in study.episodes.values()),

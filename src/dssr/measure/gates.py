@@ -17,7 +17,7 @@ from dssr.measure.continuation import Returns
 from dssr.measure.rows import game_values, groups, split_by_lag
 from dssr.measure.study import Study, name_of
 from dssr.stats.bootstrap import Array, Interval, Resampler, align
-from dssr.stats.contrasts import difference, over_lags, ratio, relative_change, slope_difference
+from dssr.stats.contrasts import difference, over_fillers, ratio, relative_change, slope_difference
 from dssr.stats.ranks import spearman_over_cells, within_point, within_point_difference
 from dssr.types import Cell, Record
 
@@ -44,9 +44,9 @@ class Verdict(Record, frozen=True):
     """True when every check passed."""
 
 
-def statements(gates: GatesConfig, lags: Sequence[int]) -> dict[str, str]:
+def statements(gates: GatesConfig, fillers: Sequence[int]) -> dict[str, str]:
     """What each gate claims, in words, to be written down before any data exist."""
-    lag = "/".join(map(str, lags))
+    long = "/".join(map(str, fillers))
     gain, loss, cut = (f"{100 * share:g}" for share in (gates.gain, gates.loss_allowed, gates.regret_cut))
     kept, clean = (f"{100 * share:g}" for share in (gates.transfer_kept, gates.no_hint_kept))
     return {
@@ -56,16 +56,16 @@ def statements(gates: GatesConfig, lags: Sequence[int]) -> dict[str, str]:
         "the interval excludes 0.",
         "G1c": "The training score is informative: the mean within-point rank correlation of the longest-horizon "
         f"score with the return is at least {gates.signal:g} and above that of the one-target score.",
-        "G2a": f"At budget {gates.budget} and filler {lag}, DSSR exceeds the best prompted memory and the outcome "
+        "G2a": f"At budget {gates.budget} and filler {long}, DSSR exceeds the best prompted memory and the outcome "
         f"variant by at least {gain} points of success, intervals above 0; at filler {gates.near} it is at most "
         f"{loss} points below the best prompted memory.",
-        "G2b": f"At filler {lag}, DSSR lowers kappa by at least {cut} %, interval below 0, and lowers the slope of "
+        "G2b": f"At filler {long}, DSSR lowers kappa by at least {cut} %, interval below 0, and lowers the slope of "
         "kappa against filler.",
-        "G2c": f"The horizon matters: at filler {lag}, training on the longest horizon beats training on one target; "
+        "G2c": f"The horizon matters: at filler {long}, training on the longest horizon beats training on one target; "
         "the interval excludes 0.",
-        "G2d": f"The gain at filler {lag} transfers: under the second reader at least {kept} % of it is kept.",
-        "G2e": f"The gain at filler {lag} is not smuggled commands: without them at least {clean} % is kept.",
-        "plain": f"Reported without a threshold: DSSR against guide and against the full history at filler {lag}.",
+        "G2d": f"The gain at filler {long} transfers: under the second reader at least {kept} % of it is kept.",
+        "G2e": f"The gain at filler {long} is not smuggled commands: without them at least {clean} % is kept.",
+        "plain": f"Reported without a threshold: DSSR against guide and against the full history at filler {long}.",
     }
 
 
@@ -104,7 +104,7 @@ def success_gain(
     gates: GatesConfig,
     sampler: Resampler,
 ) -> tuple[Check, ...]:
-    """G2a: per-game success over the lag fillers, and at the filler without lag."""
+    """G2a: per-game success over the long fillers, and at the filler without lag."""
     near = difference(dssr_near, prompted_near, sampler)
     return (
         _gain("success(dssr) - success(best prompted)", difference(dssr, prompted, sampler), gates.gain),
@@ -121,15 +121,15 @@ def success_gain(
 def regret_falls(
     dssr: Array,
     untrained: Array,
-    dssr_by_lag: Array,
-    untrained_by_lag: Array,
-    lags: Array,
+    dssr_by_filler: Array,
+    untrained_by_filler: Array,
+    fillers: Array,
     gates: GatesConfig,
     sampler: Resampler,
 ) -> tuple[Check, ...]:
-    """G2b: per-game kappa over the lag fillers, and `[lags, games]` at every filler for the slopes."""
+    """G2b: per-game kappa over the long fillers, and `[fillers, games]` at every filler for the slopes."""
     cut = relative_change(dssr, untrained, sampler)
-    flatter = slope_difference(dssr_by_lag, untrained_by_lag, lags, sampler)
+    flatter = slope_difference(dssr_by_filler, untrained_by_filler, fillers, sampler)
     return (
         _check("relative change of kappa", cut, -gates.regret_cut, cut.estimate <= -gates.regret_cut and cut.high < 0),
         _check("slope(dssr) - slope(untrained)", flatter, 0.0, flatter.estimate < 0),
@@ -137,12 +137,12 @@ def regret_falls(
 
 
 def horizon_matters(long: Array, one: Array, sampler: Resampler) -> tuple[Check, ...]:
-    """G2c: per-game success over the lag fillers of the two training horizons."""
+    """G2c: per-game success over the long fillers of the two training horizons."""
     return (_above("success(K long) - success(K = 1)", difference(long, one, sampler), 0.0),)
 
 
 def gain_kept(what: str, kept: Array, gain: Array, least: float, sampler: Resampler) -> tuple[Check, ...]:
-    """G2d, G2e: per-game success gains over the lag fillers, under the changed condition and the original one.
+    """G2d, G2e: per-game success gains over the long fillers, under the changed condition and the original one.
 
     A gain that is not positive cannot be kept: the check then fails on the difference itself.
     """
@@ -158,7 +158,7 @@ def gain_kept(what: str, kept: Array, gain: Array, least: float, sampler: Resamp
 
 
 def plain_checks(dssr: Array, guide: Array, full: Array, sampler: Resampler) -> tuple[Check, ...]:
-    """Per-game success over the lag fillers; reported, not judged."""
+    """Per-game success over the long fillers; reported, not judged."""
     return (
         _check("success(dssr) - success(guide)", difference(dssr, guide, sampler), None, None),
         _check("success(dssr) - success(full)", difference(dssr, full, sampler), None, None),
@@ -263,9 +263,9 @@ def _g2b(case: Case) -> tuple[Check, ...]:
     fillers = sorted(_cells(study, dssr).keys() & _cells(study, UNTRAINED).keys())
     pairs = [(name, filler) for name in (dssr, UNTRAINED) for filler in fillers]
     values = _pair([(f"{n}, filler {f}", game_values(study, _cells(study, n)[f], "kappa")) for n, f in pairs])
-    half, lags = len(fillers), np.array(fillers, dtype=float)
+    half, lengths = len(fillers), np.array(fillers, dtype=float)
     one, other = values[:half], values[half:]
-    return regret_falls(trained, untrained, one, other, lags, study.config.gates, study.sampler)
+    return regret_falls(trained, untrained, one, other, lengths, study.config.gates, study.sampler)
 
 
 def _g2c(case: Case) -> tuple[Check, ...]:
@@ -303,7 +303,7 @@ def _plain(case: Case) -> tuple[Check, ...]:
 
 
 def best_prompted(study: Study) -> str:
-    """The prompted memory with the highest success over the lag fillers; the first among equals."""
+    """The prompted memory with the highest success over the long fillers; the first among equals."""
     there = [name for name in RETENTION if any(cell.memory == name for cell in study.cells)]
     if not there:
         raise StatsError(f"no prompted memory ({', '.join(RETENTION)}) is in these runs to compare with.")
@@ -311,9 +311,11 @@ def best_prompted(study: Study) -> str:
 
 
 def lagged(study: Study, memory: str, quantity: str) -> dict[str, float]:
-    """Per game the mean over the lag fillers, at the gates' budget."""
+    """Per game the mean over the long fillers, at the gates' budget."""
     cells = _cells(study, memory)
-    return over_lags({lag: game_values(study, _at(cells, lag), quantity) for lag in study.config.stats.lag_fillers})
+    return over_fillers(
+        {filler: game_values(study, _at(cells, filler), quantity) for filler in study.config.stats.long_fillers}
+    )
 
 
 def _cells(study: Study, memory: str) -> dict[int, Cell]:

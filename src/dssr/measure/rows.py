@@ -16,7 +16,7 @@ from dssr.errors import StatsError
 from dssr.measure.lag import relevance
 from dssr.measure.study import Study
 from dssr.stats.bootstrap import Interval, Resampler, align, mean_interval
-from dssr.stats.contrasts import binned_contrast, binned_means, change_if_any, difference, over_lags, slope
+from dssr.stats.contrasts import binned_contrast, binned_means, change_if_any, difference, over_fillers, slope
 from dssr.stats.ranks import spearman_over_cells
 from dssr.types import Audit, Cell, Episode
 
@@ -90,17 +90,17 @@ def _counts(study: Study, episodes: Iterable[Episode]) -> Row:
     }
 
 
-def lag_mean_rows(study: Study) -> list[Row]:
-    """One value for lag: each game's mean of its means at the fillers that count as lag."""
-    lags = study.config.stats.lag_fillers
+def long_filler_rows(study: Study) -> list[Row]:
+    """One value for long walks: each game's mean of its means at the fillers that count as long."""
+    fillers = study.config.stats.long_fillers
     rows = []
     for group, cells in groups(study).items():
-        if not set(lags) <= set(cells):
+        if not set(fillers) <= set(cells):
             continue
-        row: Row = {**_group(group), "fillers": "/".join(map(str, lags)), "problem": None}
+        row: Row = {**_group(group), "fillers": "/".join(map(str, fillers)), "problem": None}
         for quantity in ("success", *LOSSES):
             try:
-                values = over_lags({lag: game_values(study, cells[lag], quantity) for lag in lags})
+                values = over_fillers({filler: game_values(study, cells[filler], quantity) for filler in fillers})
             except StatsError as error:
                 values, row["problem"] = {}, str(error)
             row |= columns(quantity, _mean(values, study.sampler))
@@ -117,7 +117,7 @@ def slope_rows(study: Study) -> list[Row]:
             continue
         row: Row = {**_group(group), "problem": None}
         try:
-            _, values = align({f"filler {lag}": game_values(study, cell, "kappa") for lag, cell in cells.items()})
+            _, values = align({f"filler {length}": game_values(study, cell, "kappa") for length, cell in cells.items()})
             row |= columns("slope", slope(values, np.array(list(cells), dtype=float), study.sampler))
         except StatsError as error:
             row |= columns("slope", None) | {"problem": str(error)}
@@ -126,7 +126,7 @@ def slope_rows(study: Study) -> list[Row]:
 
 
 def contrast_rows(study: Study, base: str = "summary") -> list[Row]:
-    """Every memory against one of them, paired by game, at each filler and over the lag fillers."""
+    """Every memory against one of them, paired by game, at each filler and over the long ones."""
     known = groups(study)
     if not any(group[0] == base for group in known):
         raise StatsError(f"no cell has the memory {base!r} to compare with; choose one of the memories in the runs.")
@@ -150,13 +150,13 @@ def _columns(
     both = [filler for filler in cells if filler in against]
     found = {f: (game_values(study, cells[f], quantity), game_values(study, against[f], quantity)) for f in both}
     yield from ((str(filler), *pair) for filler, pair in found.items())
-    lags = study.config.stats.lag_fillers
-    if set(lags) <= set(both):
+    fillers = study.config.stats.long_fillers
+    if set(fillers) <= set(both):
         try:
-            first, second = (over_lags({lag: found[lag][side] for lag in lags}) for side in (0, 1))
+            first, second = (over_fillers({filler: found[filler][side] for filler in fillers}) for side in (0, 1))
         except StatsError:
             return  # the rows of the single fillers say which games are missing
-        yield "/".join(map(str, lags)), first, second
+        yield "/".join(map(str, fillers)), first, second
 
 
 def compared(first: Mapping[str, float], second: Mapping[str, float], name: str, base: str, sampler: Resampler) -> Row:
@@ -272,10 +272,11 @@ def chunk_rows(study: Study) -> list[Row]:
     study.need_lags()
     measure = study.config.measure
     lags = [lag for steps in study.lags.values() for lag in steps.values()]
+    kinds = [kind.name for kind in study.domain.words.chunks]
     rows = []
     for threshold in (measure.lag_threshold, *measure.lag_robustness):
         found = Counter(one.kind if (one := relevance(lag, threshold)) else "undefined" for lag in lags)
-        for kind in ("cookbook", "visit", "block", "undefined"):
+        for kind in (*kinds, "undefined"):
             share = found[kind] / len(lags)
             rows.append({"threshold": threshold, "kind": kind, "points": found[kind], "share": share})
     return rows

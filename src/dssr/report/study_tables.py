@@ -10,14 +10,14 @@ from dssr.measure.rows import (
     chunk_rows,
     contrast_rows,
     lag_bin_rows,
-    lag_mean_rows,
+    long_filler_rows,
     rewrite_contrast_rows,
     rewrite_rows,
     slope_rows,
 )
 from dssr.measure.study import Study
 from dssr.report.paper import paper_cells
-from dssr.report.survival import kitchen_rows, loss_rows, pair_rows, protocol_rows
+from dssr.report.survival import loss_rows, pair_rows, protocol_rows, start_rows
 from dssr.report.tables import Column, Table
 from dssr.types import Record
 
@@ -85,14 +85,14 @@ def _decomposition(study: Study) -> Table:
 def _kappa_by_filler(study: Study) -> Table:
     study.need_audits()
     slopes = {(row["memory"], row["budget"], row["protocol"]): row for row in slope_rows(study)}
-    means = {(row["memory"], row["budget"], row["protocol"]): row for row in lag_mean_rows(study)}
+    means = {(row["memory"], row["budget"], row["protocol"]): row for row in long_filler_rows(study)}
     audited = [row for row in cell_rows(study) if row["kappa"] is not None]
     rows, columns = _pivot(audited, ("memory", "budget", "protocol"), "filler", "kappa", "F′ = {}")
     for row in rows:
         key = (row["memory"], row["budget"], row["protocol"])
         _copy(slopes.get(key, {}), "slope", row, "slope")
         _copy(means.get(key, {}), "kappa", row, "lagged")
-    lagged = "/".join(map(str, study.config.stats.lag_fillers))
+    lagged = "/".join(map(str, study.config.stats.long_fillers))
     tail = [Column("lagged", f"F′ {lagged}", "nats"), Column("slope", "slope per step", "number")]
     return _table("kappa-by-filler", "κ by filler", [*HEAD, *columns, *tail], rows, "", study)
 
@@ -119,7 +119,9 @@ def _chunks(study: Study) -> Table:
 
 def _rewrites(study: Study) -> Table:
     rows, columns = _pivot(rewrite_rows(study), ("memory", "budget", "protocol"), "bin", "kappa", "{}")
-    return _table("rewrites", "κ by rewrites since the recipe was shown", [*HEAD, *columns], rows, "", study)
+    return _table(
+        "rewrites", f"κ by rewrites since the {study.domain.words.task} was shown", [*HEAD, *columns], rows, "", study
+    )
 
 
 def _rewrite_contrasts(study: Study) -> Table:
@@ -144,9 +146,12 @@ def _contrasts(study: Study) -> Table:
 
 def _lag_grid(study: Study) -> Table:
     columns = [*HEAD, FILLER, Column("success", "success %", "percent"), Column("kappa", "κ", "nats")]
-    columns += [Column("kitchen_games", "from the kitchen", "count"), Column("kitchen", "success %", "percent")]
+    columns += [
+        Column("home_games", f"from the {study.domain.words.home}", "count"),
+        Column("home", "success %", "percent"),
+    ]
     columns += [Column("elsewhere_games", "from elsewhere", "count"), Column("elsewhere", "success %", "percent")]
-    return _table("lag-grid", "Lag grid, split by where the task starts", columns, kitchen_rows(study), "", study)
+    return _table("lag-grid", "Lag grid, split by where the task starts", columns, start_rows(study), "", study)
 
 
 def _pilot(study: Study) -> Table:
@@ -157,15 +162,16 @@ def _pilot(study: Study) -> Table:
 
 def _pairs(study: Study) -> Table:
     columns = [Column("game", "game"), BUDGET, FILLER, Column("step", "step", "count"), Column("memory", "memory")]
-    columns += [Column("held", "recipe kept %", "percent"), Column("state", "state")]
+    columns += [Column("held", f"{study.domain.words.task} kept %", "percent"), Column("state", "state")]
     return _table("pairs", "Two writers at the same write point", columns, pair_rows(study, BASE), "", study)
 
 
 def _losses(study: Study) -> Table:
-    columns = [MEMORY, BUDGET, FILLER, Column("game", "game"), Column("directive", "directive")]
+    fact = study.domain.words.fact
+    columns = [MEMORY, BUDGET, FILLER, Column("game", "game"), Column("fact", fact)]
     columns += [Column("step", "step", "count"), Column("rewrites", "rewrite", "count")]
     columns += [Column("before", "state before"), Column("after", "state after")]
-    return _table("losses", "Rewrites that lost a directive", columns, loss_rows(study), "", study)
+    return _table("losses", f"Rewrites that lost a {fact}", columns, loss_rows(study), "", study)
 
 
 MAKERS: dict[str, Callable[[Study], Table]] = {
@@ -188,7 +194,7 @@ EMPTY = {
     "contrasts": f"it compares other memories with {BASE}; play both with `dssr diagnose --memory`.",
     "protocols": "the runs know one protocol; set `kind` under [protocol], `dssr diagnose` again, report both.",
     "pairs": f"it needs {BASE} and another written memory on the same games, and steps stored with them.",
-    "losses": "no rewrite lost a directive that was still needed.",
+    "losses": "no rewrite lost a fact that was still needed.",
 }
 
 

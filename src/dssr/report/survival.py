@@ -1,6 +1,6 @@
-"""When each directive of a recipe was in the state, which rewrite dropped it, and when it was carried out.
+"""When each fact worth following was in the state, which rewrite dropped it, and when it was carried out.
 
-Rows read from single episodes: two writers at one write point, rewrites that lost something, starts by room.
+Rows read from single episodes: two writers at one write point, rewrites that lost something, starts by place.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from dssr.measure.coverage import survival
 from dssr.measure.rows import cell_rows, columns, compared, game_values
 from dssr.measure.study import Study
 from dssr.stats.bootstrap import mean_interval
 from dssr.types import Cell, Episode, Record, Step
-from dssr.worlds.cooking.coverage import survival
+from dssr.worlds.base import Domain
 
 FULL = "full"
 Key = tuple[str, int | None, str]
@@ -20,42 +21,41 @@ Key = tuple[str, int | None, str]
 
 
 class Trace(Record, frozen=True):
-    """The directives of one episode, step by step."""
+    """The facts worth following in one episode, step by step."""
 
-    directives: tuple[str, ...]
+    facts: tuple[str, ...]
     present: tuple[str, ...]
-    """Per directive one character a step: `1` when the state held it."""
+    """Per fact one character a step: `1` when the state held it."""
     done: tuple[int, ...]
-    """Per directive the first step after it was carried out; -1 when it never was."""
+    """Per fact the first step after it was carried out; -1 when it never was."""
     reveal: int
     begin: int
 
 
 class Loss(Record, frozen=True):
-    """A rewrite that dropped a directive which was still needed."""
+    """A rewrite that dropped a fact which was still needed."""
 
     cell: Cell
     game: str
-    directive: str
+    fact: str
     step: int
     rewrites: int
     before: str
     after: str
 
 
-def trace(episode: Episode, steps: Sequence[Step]) -> Trace:
-    """Follow every directive through an episode; an episode that broke before the recipe has none."""
+def trace(domain: Domain, episode: Episode, steps: Sequence[Step]) -> Trace:
+    """Follow every fact through an episode; an episode that broke before the reveal has none."""
     reveal = episode.reveal
     if not 0 <= reveal < len(steps):
         return Trace((), (), (), reveal, episode.begin)
     marks: dict[str, str] = {}
     done: dict[str, int] = {}
-    for row in survival(steps, reveal):
-        name = row["directive"]
-        present = row["present"] or episode.job.cell.memory == FULL
-        marks[name] = marks.get(name, "0" * reveal) + ("1" if present else "0")
-        if row["done"]:
-            done.setdefault(name, row["step"])
+    for mark in survival(domain.facts(steps, reveal), steps, reveal):
+        present = mark.present or episode.job.cell.memory == FULL
+        marks[mark.fact] = marks.get(mark.fact, "0" * reveal) + ("1" if present else "0")
+        if mark.done:
+            done.setdefault(mark.fact, mark.step)
     # The last step of an episode has no state of its own: nothing is to be decided any more.
     filled = tuple(text.ljust(len(steps), text[-1]) for text in marks.values())
     return Trace(tuple(marks), filled, tuple(done.get(name, -1) for name in marks), reveal, episode.begin)
@@ -67,7 +67,7 @@ def is_written(episode: Episode, step: Step) -> bool:
 
 
 class Curves:
-    """Share of the recipe that the state holds, by rewrites since it was shown, until the task begins.
+    """Share of the facts that the state holds, by rewrites since the reveal, until the task begins.
 
     Later steps would mislead: what was remembered is carried out and gone, what was forgotten stays to be counted.
     """
@@ -97,26 +97,26 @@ class Curves:
 
 
 def held(one: Trace, step: int) -> float:
-    """Share of the directives that the state of a step holds."""
+    """Share of the facts that the state of a step holds."""
     return sum(marks[step] == "1" for marks in one.present) / len(one.present) if one.present else 0.0
 
 
 def losses(study: Study, limit: int) -> list[Loss]:
-    """Examples of lost directives, the first of each game and memory, spread over the cells."""
+    """Examples of lost facts, the first of each game and memory, spread over the cells."""
     found: list[Loss] = []
     for game in study.games:
         for cell in study.cells:
             episode = study.episodes[cell].get(game)
             if episode is not None and cell.memory != FULL and len(found) < limit:
-                found += first_loss(episode, study.steps(episode.key))
+                found += first_loss(study.domain, episode, study.steps(episode.key))
     return found
 
 
-def first_loss(episode: Episode, steps: Sequence[Step]) -> list[Loss]:
-    """The first rewrite after the reveal that dropped a directive still needed, as a list of one or none."""
-    one = trace(episode, steps)
+def first_loss(domain: Domain, episode: Episode, steps: Sequence[Step]) -> list[Loss]:
+    """The first rewrite after the reveal that dropped a fact still needed, as a list of one or none."""
+    one = trace(domain, episode, steps)
     for step in range(one.reveal + 1, len(steps)):
-        for text, marks, done in zip(one.directives, one.present, one.done, strict=True):
+        for text, marks, done in zip(one.facts, one.present, one.done, strict=True):
             if marks[step - 1 : step + 1] == "10" and not 0 <= done <= step:
                 before, after = steps[step - 1].write.state, steps[step].write.state
                 return [Loss(episode.job.cell, episode.job.game, text, step, step - one.reveal, before, after)]
@@ -125,20 +125,19 @@ def first_loss(episode: Episode, steps: Sequence[Step]) -> list[Loss]:
 
 Row = dict[str, Any]
 EXAMPLES = 6
-KITCHEN = "kitchen"
 
 
 def loss_rows(study: Study) -> list[Row]:
-    """Examples of lost directives, with the state before and after."""
+    """Examples of lost facts, with the state before and after."""
     return [{**_head(one.cell), **_fields(one)} for one in losses(study, EXAMPLES)]
 
 
 def _fields(record: Any) -> Row:
-    return {name: getattr(record, name) for name in ("game", "directive", "step", "rewrites", "before", "after")}
+    return {name: getattr(record, name) for name in ("game", "fact", "step", "rewrites", "before", "after")}
 
 
 def pair_rows(study: Study, base: str) -> list[Row]:
-    """Where the base had just lost something, what another writer kept of the recipe at the very same write point."""
+    """Where the base had just lost something, what another writer kept at the very same write point."""
     rows: list[Row] = []
     for cell in study.cells:
         if cell.memory != base:
@@ -154,7 +153,7 @@ def _same_walk(one: Cell, other: Cell) -> bool:
 
 
 def _pair(study: Study, cell: Cell, other: Cell) -> list[Row]:
-    """The first game and step before Phase B where the two states hold different parts of the recipe."""
+    """The first game and step before Phase B where the two states hold different parts of the task."""
     for game in study.games:
         episodes = [study.episodes[one].get(game) for one in (cell, other)]
         if any(episode is None or episode.outcome == "error" for episode in episodes):
@@ -163,7 +162,7 @@ def _pair(study: Study, cell: Cell, other: Cell) -> list[Row]:
         steps = [study.steps(episode.key) for episode in known]
         if not all(steps):
             continue
-        traces = [trace(episode, mine) for episode, mine in zip(known, steps, strict=True)]
+        traces = [trace(study.domain, episode, mine) for episode, mine in zip(known, steps, strict=True)]
         for step in range(known[0].reveal, known[0].begin + 1):
             shares = [held(one, step) for one in traces]
             if shares[0] != shares[1]:
@@ -175,16 +174,16 @@ def _pair(study: Study, cell: Cell, other: Cell) -> list[Row]:
     return []
 
 
-def kitchen_rows(study: Study) -> list[Row]:
-    """The grid with success split by whether Phase B starts in the kitchen, where nothing needs to be found."""
+def start_rows(study: Study) -> list[Row]:
+    """The grid with success split by whether Phase B starts where the task is carried out."""
     rows = []
     for cell, row in zip(study.cells, cell_rows(study), strict=True):
-        sides: dict[str, dict[str, float]] = {KITCHEN: {}, "elsewhere": {}}
+        sides: dict[str, dict[str, float]] = {"home": {}, "elsewhere": {}}
         for game, won in game_values(study, cell, "success").items():
             episode = study.episodes[cell][game]
             steps = study.steps(episode.key)
             if episode.begin < len(steps):
-                sides[KITCHEN if steps[episode.begin].room == KITCHEN else "elsewhere"][game] = won
+                sides["home" if study.domain.is_home(steps[episode.begin].place) else "elsewhere"][game] = won
         for side, values in sides.items():
             row[f"{side}_games"] = len(values)
             row |= columns(side, _mean(study, values))

@@ -46,31 +46,31 @@ def change_if_any(first: Array, second: Array, sampler: Resampler) -> Interval |
         return None
 
 
-def game_slopes(values: Array, lags: Array) -> Array:
-    """Least-squares slope against the lag for each game, `[lags, games]` to `[games]`.
+def game_slopes(values: Array, fillers: Array) -> Array:
+    """Least-squares slope against the filler for each game, `[fillers, games]` to `[games]`.
 
-    As every game has the same lags, the mean of these is the slope of the pooled regression.
+    As every game has the same fillers, the mean of these is the slope of the pooled regression.
     """
-    values, lags = checked(values), np.asarray(lags, dtype=np.float64)
-    centred = lags - lags.mean()
-    if values.shape[0] != lags.shape[0] or not centred.any():
-        raise StatsError(f"a slope needs values at two or more different lags, not at {lags.tolist()}")
+    values, fillers = checked(values), np.asarray(fillers, dtype=np.float64)
+    centred = fillers - fillers.mean()
+    if values.shape[0] != fillers.shape[0] or not centred.any():
+        raise StatsError(f"a slope needs values at two or more different fillers, not at {fillers.tolist()}")
     return np.asarray(centred @ values / (centred @ centred))
 
 
-def slope(values: Array, lags: Array, sampler: Resampler) -> Interval:
-    """Slope of the regression pooled over (game, lag) cells; games are resampled."""
-    return mean_interval(game_slopes(values, lags), sampler)
+def slope(values: Array, fillers: Array, sampler: Resampler) -> Interval:
+    """Slope of the regression pooled over (game, filler) cells; games are resampled."""
+    return mean_interval(game_slopes(values, fillers), sampler)
 
 
-def slope_difference(first: Array, second: Array, lags: Array, sampler: Resampler) -> Interval:
+def slope_difference(first: Array, second: Array, fillers: Array, sampler: Resampler) -> Interval:
     """Slope of `first` minus slope of `second` on the same resamples."""
-    return difference(game_slopes(first, lags), game_slopes(second, lags), sampler)
+    return difference(game_slopes(first, fillers), game_slopes(second, fillers), sampler)
 
 
-def over_lags(columns: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
-    """Per game the mean of its per-lag means; every game must be there at every lag."""
-    games, values = align({f"filler {lag}": column for lag, column in sorted(columns.items())})
+def over_fillers(columns: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
+    """Per game the mean of its means at each filler; every game must be there at every filler."""
+    games, values = align({f"filler {filler}": column for filler, column in sorted(columns.items())})
     return dict(zip(games, values.mean(0).tolist(), strict=True))
 
 

@@ -34,7 +34,7 @@ from dssr.train.results import (
 from dssr.train.round import GapReport, Round, adapter_folder, round_jobs
 from dssr.train.variants import MAIN, Variant, variant_of
 from dssr.types import Job, RoundResult, Tell
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 
 Row = dict[str, Any]
 

@@ -2,7 +2,7 @@
 
 What a round's validation says: success and regret per filler, beside the untrained writer on the same games.
 
-What the training signal rewards: does the best-scored candidate hold more of the recipe? Pure functions.
+What the training signal rewards: does the best-scored candidate hold more of the task? Pure functions.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -82,7 +82,7 @@ def round_results(
 
 
 def against_untrained(run: Run, untrained: Run) -> list[dict[str, Any]]:
-    """Success and kappa minus the untrained writer's, paired by game: at each filler, and over those that are lag."""
+    """Success and kappa minus the untrained writer's, paired by game: at each filler, and over the long ones."""
     return contrast_rows(Study.load([untrained, run]), BASE)
 
 
@@ -131,7 +131,7 @@ Groups = Mapping[str, Sequence[Candidate]]
 def credit_rows(name: str, points: Iterable[WritePoint], groups: Groups, score: str) -> list[CreditRow]:
     """One row for all points after the reveal, for each filler, and for each stretch of steps since the reveal.
 
-    Before the reveal no state can hold a directive, and a recipe without directives has nothing to cover.
+    Before the reveal no state can hold a fact of the task, and a task without any has nothing to cover.
     """
     known = [point for point in points if point.since_reveal >= 1 and _covered(groups.get(point.key, ()))]
     parts: dict[str, list[WritePoint]] = {"all": known}
@@ -204,7 +204,7 @@ def _covered(group: Sequence[Candidate]) -> bool:
 
 
 def _coverage(candidate: Candidate) -> float:
-    assert candidate.coverage is not None, "points of recipes without directives are left out"
+    assert candidate.coverage is not None, "points of games without such facts are left out"
     return candidate.coverage
 
 

@@ -31,8 +31,7 @@ from dssr.seeds import rng_of, seed_of
 from dssr.train.fit import Example, Preference
 from dssr.train.variants import Variant
 from dssr.types import Candidate, Cell, Game, Job, Pair, Record, Tell, WritePoint
-from dssr.worlds.base import Worlds
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive, Worlds
 
 
 def round_jobs(games: Sequence[Game], config: Config, memory: str, number: int, seed: int) -> list[Job]:

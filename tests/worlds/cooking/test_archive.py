@@ -14,17 +14,17 @@ import pytest
 
 from dssr.config import GamesConfig
 from dssr.errors import ConfigError, DssrError, GameError
-from dssr.worlds.cooking.archive import MANIFEST, PARTIAL, SETTINGS, Archive, read_settings
-from dssr.worlds.cooking.generate import ROOM_SEEDS, make_archive, plan_games
-from dssr.worlds.cooking.world import World
+from dssr.worlds.archive import MANIFEST, PARTIAL, SETTINGS, Archive, read_settings
+from dssr.worlds.cooking.generate import ROOM_SEEDS, plan_games
+from dssr.worlds.make import make_archive
 
-ONE = GamesConfig(archive="one", rooms=(1,), recipe=1, take=1, train=1, valid=1, test=0)
+ONE = GamesConfig(archive="one", levels=(1,), options={"recipe": 1, "take": 1}, train=1, valid=1, test=0)
 
 
 def rewrite(archive: Archive, folder: Path, **changes: object) -> Archive:
     """The archive's first game alone, in a folder of its own, with some fields of its listing changed."""
     (folder / "one" / "games").mkdir(parents=True)
-    game = archive.games()[0]
+    game = archive.games("train")[0]
     for suffix in (".z8", ".json"):
         shutil.copy(archive.path(game).with_suffix(suffix), (folder / game.file).with_suffix(suffix))
     shutil.copy(archive.folder / SETTINGS, folder / SETTINGS)
@@ -41,7 +41,7 @@ def test_making_survives_a_kill_and_repeats_exactly(archive: Archive, tmp_path: 
     """
     folder = tmp_path / "made"
     code = (
-        "from dssr.config import GamesConfig; from dssr.worlds.cooking.generate import make_archive; import msgspec\n"
+        "from dssr.config import GamesConfig; from dssr.worlds.make import make_archive; import msgspec\n"
         f"config = msgspec.json.decode({msgspec.json.encode(ONE)!r}, type=GamesConfig)\n"
         f"make_archive(config, {str(folder)!r}, 1)"
     )
@@ -82,7 +82,7 @@ def test_seed_ranges_are_disjoint_and_the_paper_sizes_hold() -> None:
     assert len(plans) == len({plan.seed for plan in plans}) == len({plan.id for plan in plans}) == 375
     sizes = {split: sum(plan.split == split for plan in plans) for split in ("train", "valid", "test")}
     assert sizes == {"train": 240, "valid": 45, "test": 90}
-    cells = {(plan.split, plan.rooms, plan.seed // ROOM_SEEDS) for plan in plans}
+    cells = {(plan.split, plan.level, plan.seed // ROOM_SEEDS) for plan in plans}
     assert len(cells) == len({cell for *_, cell in cells}) == 9
     command = " ".join(next(plan.command for plan in plans if plan.id == "valid-9-003"))
     assert "--recipe 3 --take 3 --go 9 --open --cook --cut --split valid" in command
@@ -92,7 +92,18 @@ def test_seed_ranges_are_disjoint_and_the_paper_sizes_hold() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"rooms": (7,)}, {"rooms": ()}, {"rooms": (6, 6)}, {"take": 4}, {"recipe": 0}, {"train": -1}, {"train": 10_001}],
+    [
+        {"levels": (7,)},
+        {"levels": ()},
+        {"levels": (6, 6)},
+        {"options": {"take": 4}},
+        {"options": {"recipe": 0}},
+        {"options": {"take": -1}},
+        {"options": {"rooms": 6}},
+        {"options": {"cut": "yes"}},
+        {"train": -1},
+        {"train": 10_001},
+    ],
 )
 def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:
     """Catches settings that tw-make would choke on after minutes of work."""
@@ -103,7 +114,7 @@ def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:
 def test_games_by_split_and_rooms(archive: Archive) -> None:
     """Catches a filter that lets another split through."""
     assert {game.split for game in archive.games("train")} == {"train"}
-    assert [game.id for game in archive.games("valid", rooms=6)] == ["valid-6-000", "valid-6-001"]
+    assert [game.id for game in archive.games("valid", level=6)] == ["valid-6-000", "valid-6-001"]
     assert len(archive.games()) == 22
 
 
@@ -127,30 +138,31 @@ def test_missing_and_altered_files_are_refused(archive: Archive, tmp_path: Path,
     """Catches play on a game that is not the archived one; either file counts."""
     copy = rewrite(archive, tmp_path)
     game = copy.games()[0]
-    World.open(copy, game).close()
+    copy.world(game).close()
     file = copy.path(game).with_suffix(suffix)
     file.write_bytes(file.read_bytes() + b" ")
     with pytest.raises(GameError, match="altered"):
-        World.open(copy, game)
+        copy.world(game)
     file.unlink()
     with pytest.raises(GameError, match="cannot be read"):
-        World.open(copy, game)
+        copy.world(game)
 
 
 def test_another_textworld_is_refused(archive: Archive, tmp_path: Path) -> None:
     """Catches games of one TextWorld played by another, whose texts may differ."""
-    copy = rewrite(archive, tmp_path, textworld="1.6.2")
+    copy = rewrite(archive, tmp_path, engine="1.6.2")
     with pytest.raises(GameError, match=r"made with TextWorld 1\.6\.2 but .* is installed"):
-        World.open(copy, copy.games()[0])
+        copy.world(copy.games()[0])
 
 
 def test_a_game_that_is_not_cooking_is_refused(archive: Archive, tmp_path: Path) -> None:
     """Catches a game without recipe or policy, which would fail much later and less clearly."""
-    from dssr.worlds.cooking.archive import md5_of
+    from dssr.worlds.archive import md5_of
+    from dssr.worlds.cooking.generate import files_of
 
     tool = Path(sys.executable).parent / "tw-make"
     call = [sys.executable, str(tool), "tw-simple", "--rewards", "dense", "--goal", "detailed", "--seed", "1"]
     subprocess.run([*call, "--output", "simple.z8", "--silent"], cwd=tmp_path, check=True)
-    copy = rewrite(archive, tmp_path, file="simple.z8", md5=md5_of(tmp_path / "simple.z8"))
+    copy = rewrite(archive, tmp_path, file="simple.z8", md5=md5_of(files_of(tmp_path / "simple.z8")))
     with pytest.raises(DssrError, match="not a cooking game"):
-        World.open(copy, copy.games()[0])
+        copy.world(copy.games()[0])

@@ -13,7 +13,7 @@ from dssr.errors import UsageError
 from dssr.models.scripted.formats import FORMATS
 from dssr.seeds import rng_of
 from dssr.types import Tell, View
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 from dssr_nano import WEIGHTS as NANO
 from dssr_nano.factory import tokenizer
 from dssr_nano.factory.corpus import STRAYED, collect, read

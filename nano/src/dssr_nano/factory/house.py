@@ -17,7 +17,7 @@ tell whether it is the way.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from dssr.worlds.cooking.explorer import OPPOSITE
+from dssr.worlds.cooking.words import OPPOSITE
 from dssr_nano.factory.looks import (
     AIM,
     ENTRY,

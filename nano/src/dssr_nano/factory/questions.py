@@ -11,7 +11,7 @@ from itertools import pairwise
 from dssr.agent.history import render_history
 from dssr.agent.prompts import reader_messages
 from dssr.models.base import Message
-from dssr.worlds.cooking.explorer import is_opening
+from dssr.worlds.cooking.words import is_opening
 from dssr_nano.factory.corpus import Seen, Transcript
 from dssr_nano.factory.drill import Question, directives, marks_of
 from dssr_nano.factory.house import house_looks

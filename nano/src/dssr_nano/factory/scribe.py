@@ -10,8 +10,7 @@ from tokenizers import Tokenizer
 from dssr.agent.prompts import WRITER_FIELDS, Prompts
 from dssr.models.base import Message
 from dssr.types import LABELS
-from dssr.worlds.cooking.explorer import DIRECTIONS
-from dssr_nano.factory.drill import COOKS, CUTS
+from dssr.worlds.cooking.words import DIRECTIONS, VERBS
 from dssr_nano.factory.looks import Name, Words
 from dssr_nano.factory.names import ROOMS
 from dssr_nano.factory.start import Tokens
@@ -51,7 +50,7 @@ class Scribe:
 
     @cached_property
     def words(self) -> Words:
-        verbs = (*CUTS, *COOKS)
+        verbs = tuple(VERBS)
         texts = self.tokenizer.decode_batch([[token] for token in range(self.tokenizer.get_vocab_size())])
         asking = tuple(f"{verb} the" for verb in verbs)
         (the,), (*_, opening), (colon,) = self.encode(" the"), self.encode("The"), self.encode(":")

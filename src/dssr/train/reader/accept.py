@@ -3,7 +3,7 @@
 Its name is a digest of the reader's fingerprint (weights, adapter, chat template, numerics), its instruction and the
 kind of games, so that a reader changed in any of them has to pass anew.
 
-The acceptance gate: online success with the full history and no filler, averaged over room counts.
+The acceptance gate: online success with the full history and no filler, averaged over levels.
 """
 
 from collections import defaultdict
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import field
 
 from dssr.agent.prompts import load_prompts
 from dssr.config import Config
@@ -25,9 +26,10 @@ class Acceptance(Record, frozen=True):
     reader: str
     """Fingerprint."""
     success: float
-    """With the full history and no filler, averaged over room counts."""
+    """With the full history and no filler, averaged over levels."""
     games: int
-    rooms: dict[str, float]
+    levels: dict[str, float] = field(name="rooms")
+    """The same at each level."""
     run: str
     """Where it was measured."""
 
@@ -40,10 +42,10 @@ def acceptance_file(config: Config, reader: str) -> Path:
 
 def note_acceptance(config: Config, reader: str, verdict: dict[str, Any], run: Path) -> Path:
     """Write down what a reader reached, good or bad; a later measurement replaces an earlier one."""
-    measured = {name: verdict[name] for name in ("success", "games", "rooms")}
+    success, games, levels = (verdict[name] for name in ("success", "games", "rooms"))
     file = acceptance_file(config, reader)
     file.parent.mkdir(parents=True, exist_ok=True)
-    content = msgspec.json.encode(Acceptance(reader=reader, run=str(run), **measured))
+    content = msgspec.json.encode(Acceptance(reader, success, games, levels, str(run)))
     write_whole(file, msgspec.json.format(content, indent=1) + b"\n")
     return file
 
@@ -76,22 +78,22 @@ def require_accepted(config: Config, reader: str) -> Acceptance:
 
 
 def acceptance(episodes: Iterable[Episode], threshold: float) -> dict[str, Any]:
-    """`success`, `games`, `accepted` and the success of each room count; an error is no verdict."""
+    """`success`, `games`, `accepted` and the success at each level; an error is no verdict."""
     won: dict[int, list[bool]] = defaultdict(list)
     for episode in episodes:
         if episode.error is not None:
             raise StatsError(
                 f"Game {episode.job.game} failed ({episode.error}); the reader cannot be judged without it."
             )
-        won[episode.rooms].append(episode.outcome == "won")
+        won[episode.level].append(episode.outcome == "won")
     if not won:
         raise StatsError("No episode was played, so the reader cannot be judged; make the archive's valid games first.")
-    by_rooms = {str(rooms): sum(values) / len(values) for rooms, values in sorted(won.items())}
-    success = sum(by_rooms.values()) / len(by_rooms)
+    by_level = {str(level): sum(values) / len(values) for level, values in sorted(won.items())}
+    success = sum(by_level.values()) / len(by_level)
     return {
         "success": success,
         "games": sum(map(len, won.values())),
         "accepted": success >= threshold,
         "threshold": threshold,
-        "rooms": by_rooms,
+        "rooms": by_level,
     }
