@@ -62,6 +62,7 @@ def diagnose(
     place = out or default_place(settings, ask)
     if split == "test":
         open_seal(settings, place, resume)
+        archive.unseal()
     run, summary = run_diagnosis(settings, ask, archive, load_models(settings), place, resume, as_json)
     if as_json:
         emit({"run": str(run.path), **summary}, True)

@@ -107,7 +107,7 @@ class World(Protocol):
         ...
 
     def walk(self, protocol: WalkProtocol, filler: int) -> tuple[WalkStep, ...]:
-        """All steps of Phase A, step 0 included; that of a shorter filler begins that of a longer one (`post`)."""
+        """All steps of Phase A, step 0 included; with the walk after the reveal, a shorter one begins a longer one."""
         ...
 
     def oracle_lines(self, node: Node, long: bool) -> list[str]:
@@ -115,7 +115,7 @@ class World(Protocol):
         ...
 
     def secrets(self, nodes: Iterable[Node]) -> Iterable[Secret]:
-        """All that the agent must not learn but from observations, for an episode that visits these positions."""
+        """All that an agent which visits these positions must not learn but from observations; none, if it visits none."""
         ...
 
     def faults(self, max_actions: int) -> tuple[str, ...]:

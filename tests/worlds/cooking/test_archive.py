@@ -13,8 +13,9 @@ import msgspec
 import pytest
 
 from dssr.config import GamesConfig
-from dssr.errors import ConfigError, DssrError, GameError
-from dssr.worlds.archive import MANIFEST, PARTIAL, SETTINGS, Archive, read_settings
+from dssr.errors import ConfigError, DssrError, GameError, SealError
+from dssr.measure.environment import size_rows
+from dssr.worlds.archive import MANIFEST, PARTIAL, SETTINGS, Archive, Worlds, read_settings
 from dssr.worlds.cooking.generate import ROOM_SEEDS, plan_games
 from dssr.worlds.make import make_archive
 
@@ -166,3 +167,38 @@ def test_a_game_that_is_not_cooking_is_refused(archive: Archive, tmp_path: Path)
     copy = rewrite(archive, tmp_path, file="simple.z8", md5=md5_of(files_of(tmp_path / "simple.z8")))
     with pytest.raises(DssrError, match="not a cooking game"):
         copy.world(copy.games()[0])
+
+
+def test_test_games_stay_shut_until_they_are_unsealed(archive: Archive) -> None:
+    """Catches any way to a test game that the approval does not guard: its world, its path, its pool of worlds."""
+    sealed = Archive.open(archive.folder)
+    game = sealed.games("test", level=1)[0]
+    worlds = Worlds(sealed)
+    with pytest.raises(SealError, match="sealed test game"):
+        sealed.world(game)
+    with pytest.raises(SealError, match="sealed test game"):
+        sealed.path(game)
+    with pytest.raises(SealError, match="sealed test game"), worlds.playing(game.id):
+        pass
+    sealed.unseal()
+    with worlds.playing(game.id) as world:
+        assert world.game == game
+    worlds.close()
+    assert Archive.open(archive.folder).is_sealed(game), "unsealing is of one object, not of the folder"
+
+
+def test_sealed_games_are_checked_by_their_files_alone(archive: Archive, tmp_path: Path) -> None:
+    """Catches a check or statistics that play test games, and a check that passes a damaged one."""
+    game = archive.games("test", level=1)[0]
+    (tmp_path / "one" / "games").mkdir(parents=True)
+    for file in archive.domain.files(archive.folder / game.file):
+        shutil.copy(file, tmp_path / game.file.replace(".z8", file.suffix))
+    shutil.copy(archive.folder / SETTINGS, tmp_path / SETTINGS)
+    (tmp_path / MANIFEST).write_bytes(msgspec.json.encode(game) + b"\n")
+    copy = Archive.open(tmp_path)
+    assert copy.check(game.id, 50) == ()
+    assert size_rows(copy, copy.games(), "post", (0,), len) == []
+    assert not (tmp_path / "trees").exists()
+    with (tmp_path / game.file).open("ab") as written:
+        written.write(b"x")
+    assert "altered" in copy.check(game.id, 50)[0]

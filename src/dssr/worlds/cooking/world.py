@@ -78,7 +78,8 @@ class CookingWorld:
 
     def secrets(self, nodes: Iterable[Node]) -> Iterator[Secret]:
         """The recipe's lines, the walkthrough and every plan, the facts, and the `oracle-b` lines."""
-        for node in nodes:
+        visited = tuple(nodes)
+        for node in visited:
             privileged = node.moment.privileged
             for line in (*oracle_lines(privileged, long=True), *oracle_lines(privileged, long=False)):
                 yield Secret("oracle", line.removeprefix(OPENING), "line")
@@ -88,9 +89,10 @@ class CookingWorld:
                 if len(fact.args) > 1:
                     yield Secret("fact", f"{fact.name} {' '.join(fact.args)}", "code")
             yield Secret("plan", "\n".join(privileged.policy), "plan")
-        yield Secret("plan", "\n".join(self._constants.walkthrough), "plan")
-        for line in telling_lines(self._constants.recipe):
-            yield Secret("recipe", line, "line")
+        if visited:
+            yield Secret("plan", "\n".join(self._constants.walkthrough), "plan")
+            for line in telling_lines(self._constants.recipe):
+                yield Secret("recipe", line, "line")
 
     def faults(self, max_actions: int) -> tuple[str, ...]:
         """Whether Phase A shows all that Phase B needs, and the reference wins in time."""
