@@ -3,7 +3,7 @@
 Use the fixture `archive` (an `Archive`) wherever a test needs games:
 
     def test_something(archive):
-        world = World.open(archive, archive.games("train", rooms=1)[0])
+        world = archive.world(archive.games("train", level=1)[0])
 
 It holds, with the ids in brackets,
 - fourteen one-room games with one ingredient (`train-1-000` to `-009`, `valid-1-000`, `-001`, `test-1-000`,
@@ -27,9 +27,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from dssr.worlds.archive import MANIFEST, SETTINGS, Archive
 from dssr.worlds.cooking import text, textworld
-from dssr.worlds.cooking.archive import MANIFEST, SETTINGS, Archive
-from dssr.worlds.cooking.shipped import SUFFIX, unpack
+from dssr.worlds.shipped import SUFFIX, unpack
 
 PACKED = Path(__file__).parent / "tests" / "games"
 PARTS = ("one", "six", "large")

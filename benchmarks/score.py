@@ -25,9 +25,8 @@ from dssr.models.engine.hf import HFModel
 from dssr.models.load import load_model
 from dssr.models.scripted import ScriptedModel
 from dssr.types import Cell, Job, Played, View
-from dssr.worlds.base import Worlds
-from dssr.worlds.cooking.archive import Archive
-from dssr.worlds.cooking.generate import make_archive
+from dssr.worlds.archive import Archive, Worlds
+from dssr.worlds.make import make_archive
 
 SIZES, HORIZON, CANDIDATES = (1, 4, 12), 40, 6
 Asked = list[tuple[int, str, tuple[int, ...]]]
@@ -38,7 +37,7 @@ CALLS = 2.0
 
 def run() -> list[Ratio]:
     with tempfile.TemporaryDirectory() as folder:
-        archive = make_archive(GamesConfig(rooms=(6,), train=1, valid=0, test=0), Path(folder) / "games")
+        archive = make_archive(GamesConfig(levels=(6,), train=1, valid=0, test=0), Path(folder) / "games")
         scripted = ScriptedModel(0.95, 65536)
         tiny = load_model(
             ModelConfig(

@@ -6,12 +6,10 @@ from typing import Any
 
 from benchmarks.common import Ratio, faster, rate, seconds
 from dssr.config import GamesConfig
-from dssr.worlds.cooking.archive import Archive
-from dssr.worlds.cooking.check import oracle
-from dssr.worlds.cooking.generate import make_archive
-from dssr.worlds.cooking.protocol import phase_a
+from dssr.worlds.archive import Archive
+from dssr.worlds.base import World, follow
 from dssr.worlds.cooking.textworld import infos
-from dssr.worlds.cooking.world import World
+from dssr.worlds.make import make_archive
 
 LAGS = (0, 10, 20, 40)
 FORMATS = 7
@@ -19,7 +17,7 @@ FORMATS = 7
 
 def run() -> list[Ratio]:
     with tempfile.TemporaryDirectory() as folder:
-        archive = make_archive(GamesConfig(rooms=(6,), train=1, valid=0, test=0), folder)
+        archive = make_archive(GamesConfig(levels=(6,), train=1, valid=0, test=0), folder)
         return measure(archive)
 
 
@@ -27,18 +25,18 @@ def measure(archive: Archive) -> list[Ratio]:
     import textworld
 
     game = archive.games()[0]
-    world = World.open(archive, game)
-    commands = oracle(world, phase_a(world, "post", max(LAGS))[-1].node)[-1].commands
+    world = archive.world(game)
+    commands = follow(world, world.walk("post", max(LAGS))[-1].node)[-1].actions
     env = textworld.start(str(archive.path(game)), infos())
     # Taking turns, so that a busy moment of the machine falls on both.
     raw, first = [], []
     for _ in range(5):
         env.reset()
         raw.append(seconds(lambda: play_raw(env, commands), repeat=1))
-        fresh = World.open(emptied(archive), game)
+        fresh = emptied(archive).world(game)
         first.append(seconds(lambda here=fresh: play(here, commands), repeat=1))  # type: ignore[misc]
     revisit = seconds(lambda: play(world, commands), repeat=20)
-    phases = {lag: [step.command for step in phase_a(world, "post", lag)[1:]] for lag in LAGS}
+    phases = {lag: [step.action for step in world.walk("post", lag)[1:]] for lag in LAGS}
     raw_phases = FORMATS * seconds(lambda: [play_phase(env, found) for found in phases.values()], repeat=1)
     reused = seconds(lambda: grid(archive), repeat=1)
     env.close()
@@ -76,7 +74,7 @@ def grid(archive: Archive) -> None:
     """What a run over all formats and lags asks for, from nothing stored."""
     game = emptied(archive).games()[0]
     for _ in range(FORMATS):
-        world = World.open(archive, game)
+        world = archive.world(game)
         for lag in LAGS:
-            phase_a(world, "post", lag)
+            world.walk("post", lag)
         world.close()

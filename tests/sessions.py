@@ -9,7 +9,7 @@ from dssr.config import Config
 from dssr.models.base import Model
 from dssr.session import Session
 from dssr.types import Job
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The house of the architecture: who may import whom, and what starting up costs."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dssr"
 ROOMS = (
     "errors", "bounds", "seeds", "types", "config", "stats", "record", "worlds", "models", "agent", "session",
-    "measure", "train", "report", "cli",
+    "measure", "train", "report", "testing", "cli",
 )  # fmt: skip
 HEAVY = {"torch", "transformers", "peft", "trl", "vllm", "ray", "textworld"}
 ALLOWED_HEAVY = {"models", "train", "worlds"}
@@ -60,6 +61,20 @@ def test_heavy_libraries_stay_in_their_rooms() -> None:
             wrong.append(f"{path.relative_to(SOURCE)} imports {sorted(heavy)}")
         if room == "worlds" and heavy - {"textworld"}:
             wrong.append(f"{path.relative_to(SOURCE)} imports {sorted(heavy)}")
+    assert not wrong, wrong
+
+
+def test_only_worlds_know_which_world_it_is() -> None:
+    """Catches a part outside `worlds/` that works for cooking games alone. The scripted model is a player of these
+    games and may know their words."""
+    wrong = [
+        f"{path.relative_to(SOURCE)} imports {name}"
+        for room, path in modules()
+        for name in imports_of(path)
+        if re.match(r"dssr\.worlds\.(?!base\b|archive\b|make\b|shipped\b)", name)
+        and room != "worlds"
+        and SOURCE / "models" / "scripted" not in path.parents
+    ]
     assert not wrong, wrong
 
 

@@ -18,7 +18,7 @@ from dssr.models.scripted import ScriptedModel
 from dssr.record.run import Run
 from dssr.session import Session, Stage, run_now, verb
 from dssr.types import Audit, Played
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 
 
 class Closing(ScriptedModel):
@@ -49,7 +49,7 @@ def config(archive: Archive, tmp_path: Path) -> Config:
         data=str(tmp_path / "data"),
         runs=str(tmp_path / "runs"),
         cache_gib=0,
-        games=GamesConfig(archive="small", rooms=(1,)),
+        games=GamesConfig(archive="small", levels=(1,)),
         protocol=ProtocolConfig(fillers=(0,), max_actions=6),
         writer_model=ModelConfig(backend="scripted", path="scripted", context_length=65536),
         agent=AgentConfig(memories=("summary",), budgets=(32,)),

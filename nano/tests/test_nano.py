@@ -21,8 +21,7 @@ from dssr.models.base import Model
 from dssr.models.load import load_model
 from dssr.models.scripted import parse
 from dssr.types import LABELS, Cell, Job, Played
-from dssr.worlds.base import Worlds
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive, Worlds
 from dssr_nano import WEIGHTS as NANO
 from dssr_nano.factory.drill import drill
 from dssr_nano.networks import shipped

@@ -16,7 +16,7 @@ from tests.cli.test_main import dssr
 
 from dssr.config import ModelConfig
 from dssr.models.load import load_model
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 from dssr_nano import networks, weights
 from dssr_nano.cli import build
 from dssr_nano.factory.build import SPECS

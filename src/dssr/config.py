@@ -32,20 +32,20 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class GamesConfig(Section, frozen=True):
-    """Which TextWorld cooking games exist."""
+    """Which games exist."""
 
+    world: str = "cooking"
+    """The kind of world they are of."""
     archive: str = "paper"
     """Name of the archive under the data directory."""
-    rooms: tuple[int, ...] = (6, 9, 12)
-    train: int = 80
-    """Games per room count."""
-    valid: int = 15
-    test: int = 30
-    recipe: int = 3
-    take: int = 3
-    open: bool = True
-    cook: bool = True
-    cut: bool = True
+    levels: Counts = (6, 9, 12)
+    """Difficulties within the world; of cooking games the numbers of rooms."""
+    train: Size = 80
+    """Games per level."""
+    valid: Size = 15
+    test: Size = 30
+    options: dict[str, Any] = {}
+    """Settings of the world's own, which it checks and whose defaults it knows."""
 
 
 class ProtocolConfig(Section, frozen=True):
@@ -128,8 +128,8 @@ class StatsConfig(Section, frozen=True):
     resamples: Count = 10_000
     seed: Size = 0
     level: Annotated[float, Meta(gt=0, lt=1)] = 0.95
-    lag_fillers: tuple[int, ...] = (20, 40)
-    """Walks that count as lag wherever one value stands for it."""
+    long_fillers: Sizes = (20, 40)
+    """Walks that count as long wherever one value stands for them."""
 
 
 class GatesConfig(Section, frozen=True):
@@ -218,7 +218,7 @@ class WriterConfig(Section, frozen=True):
     seeds: Count = 3
     selection_budget: Count = 128
     validation_games: Count | None = None
-    """Games per room count on which rounds are compared; all when unset."""
+    """Games per level on which rounds are compared; all when unset."""
 
 
 class ContinuationConfig(Section, frozen=True):
@@ -345,6 +345,28 @@ def _base_of(path: Path, base: object) -> Path | None:
         raise ConfigError(f"{path}: {error}") from None
 
 
+OPTIONS = ("recipe", "take", "open", "cook", "cut")
+"""Keys that `[games]` itself had when there was one world."""
+
+
+def upgraded(plain: dict[str, Any]) -> dict[str, Any]:
+    """A stored configuration, or the settings of a stored archive, in the shape of today; one of today stays as it is.
+
+    Runs and archives are never rewritten, so what earlier versions stored is read through this.
+    """
+    plain = dict(plain)
+    games = dict(plain.get("games", {}))
+    if "rooms" in games:
+        games["levels"] = games.pop("rooms")
+        games["options"] = {name: games.pop(name) for name in OPTIONS if name in games}
+        plain["games"] = games
+    stats = dict(plain.get("stats", {}))
+    if "lag_fillers" in stats:
+        stats["long_fillers"] = stats.pop("lag_fillers")
+        plain["stats"] = stats
+    return plain
+
+
 def _lay_over(under: dict[str, Any], upper: dict[str, Any]) -> None:
     """Tables are joined key by key; any other value replaces the one below."""
     owed = [(under, upper)]
@@ -375,7 +397,6 @@ def resolved(config: Config) -> str:
 
 def _check_together(config: Config) -> None:
     """Refuse what no run could mean and no single field's bound can say."""
-    _check_games(config.games)
     if re.search(r"[/\\\x00-\x1f]", config.name):
         raise ConfigError(f"name is {shown(config.name)}, but becomes part of folder names: leave out / and \\.")
     for key, edges in (
@@ -398,22 +419,6 @@ def _check_together(config: Config) -> None:
     for key, one in (("writer_model", config.writer_model), ("reader_model", config.reader_model)):
         if one is not None and one.backend == "server" and not one.url:
             raise ConfigError(f"{key}.url is missing: a server backend needs the address to ask.")
-
-
-def _check_games(games: GamesConfig) -> None:
-    for key in ("train", "valid", "test", "recipe", "take"):
-        least, value = int(key == "recipe"), getattr(games, key)
-        if value < least:
-            raise ConfigError(f"games.{key} is {value}, but must be at least {least}.")
-    if games.take > games.recipe:
-        raise ConfigError(
-            "games.take is larger than games.recipe: there is nothing more to find than the recipe names."
-        )
-    if not games.rooms:
-        raise ConfigError("games.rooms is empty; give at least one entry or leave it out.")
-    unknown = sorted(set(games.rooms) - {1, 6, 9, 12})
-    if unknown:
-        raise ConfigError(f"games.rooms has {unknown[0]}, but TextWorld makes cooking games of 1, 6, 9 or 12 rooms.")
 
 
 def _without_none(plain: dict[str, Any]) -> dict[str, Any]:

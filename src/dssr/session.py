@@ -36,9 +36,8 @@ from dssr.record.run import Run
 from dssr.record.seal import Seal
 from dssr.seeds import digest_of
 from dssr.types import Job, Progress, Split
-from dssr.worlds.base import Worlds
-from dssr.worlds.cooking.archive import Archive
-from dssr.worlds.cooking.shipped import provided
+from dssr.worlds.archive import Archive, Worlds
+from dssr.worlds.shipped import provided
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -171,6 +170,7 @@ class Session:
         models = fingerprints(agent, (job.cell.memory for job in jobs))
         if split == "test":
             self.seal.open(place, now())
+            self.archive.unseal()
         with Run.start(
             place, command=command, config=self.config, models=models, arguments=arguments, resume=resume
         ) as run:

@@ -8,14 +8,14 @@ and `oracle-b` may see. They are different types on purpose.
 from collections.abc import Callable
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 Split = Literal["train", "valid", "test"]
 Phase = Literal["A", "B"]
 Kind = Literal["start", "explore", "reveal", "filler", "act"]
 Protocol = Literal["post", "pre", "brief", "post-brief"]
 """Where the filler walk stands: `post` after the reveal (F'), `pre` before it (F), `brief` is `pre` without
-re-printed room contents, `post-brief` is `post` without them."""
+what a place holds being printed again, `post-brief` is `post` without them."""
 Outcome = Literal["won", "lost", "unwinnable", "limit", "error"]
 Driver = Literal["reader", "reference"]
 """Who picks the actions of Phase B: the reader, or the reference policy (used to collect training data)."""
@@ -34,18 +34,19 @@ class Game(Record, frozen=True):
     """One archived game."""
 
     id: str
-    """Unique name, `{split}-{rooms}-{number}`, for example `valid-6-003`."""
+    """Unique name, `{split}-{level}-{number}`, for example `valid-6-003`."""
     split: Split
-    rooms: int
+    level: int = field(name="rooms")
+    """Difficulty within its world; of cooking games the number of rooms."""
     seed: int
     file: str
-    """Path of the `.z8` file, relative to the archive."""
+    """Path of its file, or of the first of its files, relative to the archive."""
     md5: str
-    """Of the `.z8` file and its `.json` companion, in that order."""
+    """Of its files, one after the other."""
     command: tuple[str, ...]
-    """The exact `tw-make` call that produced it."""
-    textworld: str
-    """TextWorld version that produced it."""
+    """The exact call that produced it."""
+    engine: str = field(name="textworld")
+    """Version of what produced it and plays it; stored under the name it had when there was one world."""
 
 
 class Fact(Record, frozen=True):
@@ -60,18 +61,22 @@ class Privileged(Record, frozen=True):
 
     facts: tuple[Fact, ...]
     policy: tuple[str, ...]
-    """Optimal commands from here to the end; empty when the game is over or cannot be won any more."""
-    recipe: str
+    """The reference plan: optimal actions from here to the end; empty when the game is over or cannot be won."""
+    task: str
+    """What is asked for in full, which the agent is told at the reveal; of cooking games the recipe."""
     walkthrough: tuple[str, ...]
+    """The plan from the start."""
     entities: tuple[str, ...]
+    """Names of everything there is."""
 
 
 class Moment(Record, frozen=True):
-    """The world after one command."""
+    """The world after one action."""
 
     observation: str
-    """Cleaned feedback followed by the inventory sentence."""
-    room: str
+    """All that the agent is shown."""
+    place: str
+    """Where the agent is, by a name that only the record uses."""
     admissible: tuple[str, ...]
     score: int
     max_score: int
@@ -170,8 +175,8 @@ class Step(Record, frozen=True):
     index: int
     kind: Kind
     visit: int
-    """Number of the room visit this step belongs to; consecutive steps in one room share it."""
-    room: str
+    """Number of the stay this step belongs to; consecutive steps at one place share it."""
+    place: str = field(name="room")
     action: str | None
     """The command that led here; None at step 0."""
     observation: str
@@ -187,13 +192,14 @@ class Episode(Record, frozen=True):
     """Content digest of the job and the models."""
     job: Job
     split: Split
-    rooms: int
+    level: int = field(name="rooms")
+    """Of the game."""
     outcome: Outcome
     score: int
     max_score: int
     steps: int
     reveal: int
-    """Step index whose observation is the recipe."""
+    """Step index whose observation tells the task in full."""
     begin: int
     """First step with a decision: the start of Phase B."""
     truncations: int
@@ -247,7 +253,7 @@ class Audit(Record, frozen=True):
     oracle_state: str
     """The read-time oracle's best sample."""
     coverage: float | None
-    """Fraction of the recipe's directives present in the state; None for a recipe without any."""
+    """Share of the facts worth following that the state holds; None where there are none."""
 
     @property
     def delta(self) -> float:
@@ -262,13 +268,11 @@ class Audit(Record, frozen=True):
         return self.nll_state - self.nll_oracle
 
 
-ChunkKind = Literal["cookbook", "visit", "block"]
-
-
 class Chunk(Record, frozen=True):
     """A stretch of history removed as one piece when the relevance lag is measured."""
 
-    kind: ChunkKind
+    kind: str
+    """The world's name for this kind of stretch."""
     first: int
     last: int
 

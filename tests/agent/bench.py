@@ -10,7 +10,7 @@ from dssr.agent.reader import Reader
 from dssr.models.base import Choose, Chosen, Generate, Generated, Message, Model
 from dssr.models.scripted import ScriptedModel
 from dssr.types import Cell, Job, Played
-from dssr.worlds.base import Worlds
+from dssr.worlds.archive import Worlds
 
 WRITTEN = ("summary", "belief", "slots", "guide")
 FORMATS = ("full", "lastk", "oracle-b", *WRITTEN)

@@ -7,8 +7,7 @@ import pytest
 from dssr.config import ModelConfig
 from dssr.models.base import Model
 from dssr.models.load import load_model
-from dssr.worlds.base import Worlds
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive, Worlds
 
 LENGTH = 32768
 """Room for the whole history at the longest lag, in the tiny tokenizer's short tokens."""

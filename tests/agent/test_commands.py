@@ -17,7 +17,7 @@ from dssr.errors import GameError, LeakError, UsageError
 from dssr.models.scripted import ScriptedModel
 from dssr.record.run import Run
 from dssr.types import StoredPrompt
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 
 GAME = "train-1-000"
 

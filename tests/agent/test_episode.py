@@ -16,7 +16,7 @@ from dssr.models.base import Generate, Model
 from dssr.models.cache import Cache, CachedModel
 from dssr.models.scripted import ScriptedModel
 from dssr.types import Job, Played, Step
-from dssr.worlds.base import Worlds
+from dssr.worlds.archive import Worlds
 
 GAME = "valid-6-000"
 

@@ -12,7 +12,7 @@ from dssr.errors import UsageError
 from dssr.models.cache import Cache, CachedModel
 from dssr.models.scripted import ScriptedModel
 from dssr.seeds import rng_of
-from dssr.worlds.base import Worlds
+from dssr.worlds.archive import Worlds
 
 FORKS = 200
 

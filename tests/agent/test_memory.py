@@ -17,7 +17,7 @@ from dssr.errors import ConfigError, LeakError
 from dssr.models.base import Generate, Message
 from dssr.models.scripted import ScriptedModel
 from dssr.types import View
-from dssr.worlds.base import Worlds
+from dssr.worlds.archive import Worlds
 
 DOCS = Path(__file__).parents[2] / "docs" / "memory.md"
 VIEW = View("cook", None, "A kitchen.")

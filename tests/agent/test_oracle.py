@@ -1,22 +1,23 @@
 """`oracle-b` along oracle trajectories: the lines that matter are there at every budget."""
 
+from functools import partial
+
 import pytest
 
 from dssr.agent.memory import OracleB
 from dssr.models.scripted.model import WordTokenizer
 from dssr.types import Moment
-from dssr.worlds.base import Worlds
-from dssr.worlds.cooking.check import oracle
+from dssr.worlds.archive import Worlds
+from dssr.worlds.base import follow
 from dssr.worlds.cooking.oracle import core_things, oracle_lines
-from dssr.worlds.cooking.protocol import phase_a
 
 GAMES = ("train-1-000", "valid-6-000", "valid-6-001", "valid-9-000", "valid-12-000")
 
 
 def decision_points(worlds: Worlds, game: str) -> list[Moment]:
     with worlds.playing(game) as world:
-        start = phase_a(world, "post", 0)[-1].node
-        return [node.moment for node in oracle(world, start) if node.moment.privileged.policy]
+        start = world.walk("post", 0)[-1].node
+        return [node.moment for node in follow(world, start) if node.moment.privileged.policy]
 
 
 @pytest.mark.parametrize("budget", [64, 128, 256])
@@ -25,7 +26,7 @@ def test_core_lines_at_every_decision_point(worlds: Worlds, game: str, budget: i
     """Catches a line dropped before its turn, cut in half, or missing for something the recipe still needs."""
     tokenizer = WordTokenizer()
     for moment in decision_points(worlds, game):
-        text = OracleB(budget, tokenizer).render((), None, moment.privileged)
+        text = OracleB(budget, tokenizer).render((), None, partial(oracle_lines, moment.privileged))
         assert len(tokenizer.encode(text)) <= budget
         lines = text.split("\n")
         long, short = (oracle_lines(moment.privileged, long=form) for form in (True, False))
@@ -49,7 +50,7 @@ def test_what_is_done_disappears(worlds: Worlds, game: str) -> None:
 def test_ways_lead_where_they_say(worlds: Worlds) -> None:
     """Catches a direction read the wrong way round: the ways are walked in the real game."""
     with worlds.playing("valid-12-000") as world:
-        node = phase_a(world, "post", 20)[-1].node
+        node = world.walk("post", 20)[-1].node
         ways = [line for line in oracle_lines(node.moment.privileged, long=True) if line.startswith("Way to ")]
         assert ways
         for line in ways:
@@ -57,13 +58,17 @@ def test_ways_lead_where_they_say(worlds: Worlds) -> None:
             there = node
             for move in moves.split(", "):
                 there = world.step(there, move if move.startswith("open ") else f"go {move}")
-            assert there.moment.room == room
+            assert there.moment.place == room
 
 
 def test_length_is_about_what_the_paper_reports(worlds: Worlds) -> None:
     """Catches a verbose form: about 47 tokens on average over 6-, 9- and 12-room games."""
     lengths = [
-        len(WordTokenizer().encode(OracleB(256, WordTokenizer()).render((), None, moment.privileged)))
+        len(
+            WordTokenizer().encode(
+                OracleB(256, WordTokenizer()).render((), None, partial(oracle_lines, moment.privileged))
+            )
+        )
         for game in GAMES[1:]
         for moment in decision_points(worlds, game)
     ]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 
 
 def dssr(*arguments: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
@@ -23,7 +23,8 @@ def tiny_study(archive: Archive, folder: Path, fillers: str = "[0]") -> Path:
     (folder / "data" / "one").symlink_to(archive.folder / "one", target_is_directory=True)
     path = folder / "tiny.toml"
     path.write_text(
-        f'name = "tiny"\n[games]\narchive = "one"\nrooms = [1]\nrecipe = 1\ntake = 1\n[protocol]\nfillers = {fillers}\n'
+        f'name = "tiny"\n[games]\narchive = "one"\nlevels = [1]\n[games.options]\nrecipe = 1\ntake = 1\n'
+        f"[protocol]\nfillers = {fillers}\n"
         '[writer_model]\nbackend = "scripted"\npath = "scripted"\nretention = 0.98\ncontext_length = 65536\n'
         '[agent]\nmemories = ["full", "summary"]\nbudgets = [64]\n[stats]\nresamples = 200\n'
     )

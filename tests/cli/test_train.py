@@ -17,16 +17,15 @@ from dssr.cli.main import build
 from dssr.record.run import Run
 from dssr.report.write import make_report
 from dssr.train.results import RoundResult
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 
 CONFIG = """
 name = "tiny"
 {top}
 [games]
 archive = "one"
-rooms = [1]
-recipe = 1
-take = 1
+levels = [1]
+options = { recipe = 1, take = 1 }
 [protocol]
 fillers = [0]
 max_actions = 4

@@ -5,20 +5,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.conformance.suite import *  # noqa: F403
-from tests.conformance.suite import Subject
 
 from dssr.config import ModelConfig
 from dssr.models.cache import Cache, CachedModel
 from dssr.models.load import load_model
+from dssr.testing import ModelSubject, ModelSuite
 
 
 @pytest.fixture(scope="module", params=["scripted", "hf-float32", "hf-bfloat16", "hf-cached"])
 def subject(
     request: pytest.FixtureRequest, tiny: Path, tiny_adapters: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Subject]:  # fmt: skip
+) -> Iterator[ModelSubject]:  # fmt: skip
     if request.param == "scripted":
-        yield Subject(load_model(ModelConfig(backend="scripted", retention=0.5)))
+        yield ModelSubject(load_model(ModelConfig(backend="scripted", retention=0.5)))
         return
     settings = ModelConfig(
         backend="hf",
@@ -31,5 +30,9 @@ def subject(
     model = load_model(settings)
     if request.param == "hf-cached":
         model = CachedModel(model, Cache(tmp_path_factory.mktemp("cache"), 1 << 24))
-    yield Subject(model, adapters=tuple(tiny_adapters))
+    yield ModelSubject(model, adapters=tuple(tiny_adapters))
     asyncio.run(model.close())
+
+
+class TestModels(ModelSuite):
+    """Every backend, through the fixture above."""

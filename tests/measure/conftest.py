@@ -28,8 +28,7 @@ from dssr.models.scripted import ScriptedModel
 from dssr.record.run import Run
 from dssr.session import Session
 from dssr.types import Cell, Job, Played
-from dssr.worlds.base import Worlds
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive, Worlds
 
 
 class Lab:
@@ -71,18 +70,18 @@ class Bench:
             data=str(folder / "data"),
             runs=str(folder / "runs"),
             cache_gib=0,
-            games=GamesConfig(archive="small", rooms=(6,)),
+            games=GamesConfig(archive="small", levels=(6,)),
             protocol=ProtocolConfig(fillers=(0, 5, 10), max_actions=20),
             writer_model=ModelConfig(backend="scripted", path="scripted", retention=0.93, context_length=65536),
             agent=AgentConfig(memories=("full", "summary", "guide"), budgets=(64,)),
             measure=MeasureConfig(points=2, oracle_samples=2),
-            stats=StatsConfig(resamples=200, lag_fillers=(5, 10)),
+            stats=StatsConfig(resamples=200, long_fillers=(5, 10)),
             gates=GatesConfig(budget=64, far=10),
         )
 
-    def rooms(self, *counts: int) -> Config:
+    def levels(self, *counts: int) -> Config:
         """The same with games of other sizes."""
-        return msgspec.structs.replace(self.config, games=msgspec.structs.replace(self.config.games, rooms=counts))
+        return msgspec.structs.replace(self.config, games=msgspec.structs.replace(self.config.games, levels=counts))
 
     def diagnose(self, name: str, config: Config | None = None, model: Model | None = None, **ask: Any) -> Run:
         settings = config or self.config

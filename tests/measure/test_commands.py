@@ -18,7 +18,7 @@ runs = "{runs}"
 cache_gib = 0.1
 [games]
 archive = "small"
-rooms = [1]
+levels = [1]
 [protocol]
 fillers = [0]
 [writer_model]
@@ -33,7 +33,7 @@ points = 2
 oracle_samples = 2
 [stats]
 resamples = 100
-lag_fillers = [0]
+long_fillers = [0]
 [gates]
 budget = 32
 """

@@ -23,7 +23,7 @@ from dssr.models.scripted import ScriptedModel
 from dssr.record.run import Run
 from dssr.session import Session
 from dssr.types import Audit, Grid
-from dssr.worlds.base import Worlds
+from dssr.worlds.archive import Worlds
 
 LOGS = ("episodes", "steps", "audits", "prompts")
 SMALL: dict[str, Any] = {"memories": ["full", "lastk", "summary"], "budgets": [16, 64], "fillers": [0]}
@@ -90,7 +90,7 @@ def test_other_settings_are_not_continued(bench: Any, diagnosed: Run) -> None:
 def test_a_failed_episode_is_no_loss(bench: Any) -> None:
     """One game whose writer breaks down is counted as an error, leaves the means of the others alone, and any
     comparison that would need it names it."""
-    config = bench.rooms(1)
+    config = bench.levels(1)
     word = _own_word(bench, "valid-1-001", "valid-1-000")
     run = bench.diagnose("faulty", config, Faulty(word), memories=["full", "summary"], budgets=[64], fillers=[0])
     study = Study.load([run])
@@ -107,7 +107,7 @@ def test_a_failed_episode_is_no_loss(bench: Any) -> None:
 
 def test_a_failed_audit_is_no_zero(bench: Any) -> None:
     """An audit that breaks leaves the episode standing, its regret missing and the trouble written down."""
-    config = bench.rooms(1)
+    config = bench.levels(1)
     run = bench.diagnose("hot", config, Faulty("", hot=True), memories=["summary"], budgets=[64], fillers=[0])
     row = cell_rows(Study.load([run]))[0]
     assert (row.games, row.errors, row.kappa, row.points) == (2, 0, None, 0)
@@ -171,7 +171,7 @@ class Counting(ScriptedModel):
 def test_plan_counts_the_calls(bench: Any) -> None:
     """With a reader that plays the optimal plan, the calls made are the calls planned, within what equal oracle
     samples save; prices and rates turn tokens into cost and hours."""
-    config, model = bench.rooms(1), Counting()
+    config, model = bench.levels(1), Counting()
     ask = grid_of(config, bench.archive, memories=["full"], fillers=[0])
     with open_agent(config, bench.archive, model, jobs_of(ask, config)) as agent:
         loads = plan_grid(ask, config, agent)
@@ -236,7 +236,7 @@ def test_a_real_model(bench: Any, tmp_path: Path) -> None:
     language model's, and auditing in one batch with everything else equals auditing alone."""
     folder = make_tiny(tmp_path / "tiny")
     config = msgspec.structs.replace(
-        bench.rooms(1),
+        bench.levels(1),
         protocol=ProtocolConfig(fillers=(0,), max_actions=3),
         measure=MeasureConfig(points=2, oracle_samples=2),
     )

@@ -8,8 +8,10 @@ import pytest
 from dssr.measure.audit import history_at
 from dssr.measure.lag import chunks_of, measure_lag, relevance, without
 from dssr.types import Chunk, Lag
+from dssr.worlds.base import find_domain
 
 GAME = "valid-6-000"
+NAMES = find_domain("cooking").words
 CHUNKS = (Chunk("visit", 0, 2), Chunk("cookbook", 3, 4), Chunk("block", 5, 9))
 
 
@@ -24,7 +26,7 @@ def test_chunks_are_the_history(played: Any) -> None:
     for step in steps:
         if step.decision is None:
             continue
-        chunks = chunks_of(steps, step.index, episode.reveal, 5)
+        chunks = chunks_of(steps, step.index, episode.reveal, 5, NAMES)
         assert [i for chunk in chunks for i in range(chunk.first, chunk.last + 1)] == list(range(step.index))
         assert [chunk.kind for chunk in chunks].count("cookbook") == 1
         for chunk in chunks:
@@ -41,7 +43,7 @@ def test_removal_takes_the_chunk_and_nothing_else(played: Any) -> None:
     """What is left out of the text is exactly the chunk's steps; the last action stays."""
     index = played.episode.begin + 3
     whole = history_at(played.steps, index).split("\n\n> ")
-    chunk = chunks_of(played.steps, index, played.episode.reveal, 5)[1]
+    chunk = chunks_of(played.steps, index, played.episode.reveal, 5, NAMES)[1]
     expected = whole[: chunk.first] + whole[chunk.last + 1 :]
     assert without(played.steps, index, chunk).split("\n\n> ") == expected
 

@@ -6,11 +6,10 @@ from msgspec.structs import replace
 from tests.agent.bench import FORMATS, make_agent, make_job, play_all
 
 from dssr.agent.capture import share
-from dssr.agent.leaks import LeakReport, check_prompts, moments_of, plain, telling_lines
+from dssr.agent.leaks import LeakReport, check_prompts, nodes_of, plain
 from dssr.types import Moment, Played, StoredPrompt
-from dssr.worlds.base import Worlds
-from dssr.worlds.cooking.archive import Archive
-from dssr.worlds.cooking.oracle import oracle_lines
+from dssr.worlds.archive import Archive, Worlds
+from dssr.worlds.cooking.recipe import telling_lines
 
 GAME = "valid-6-000"
 EARLY = 2
@@ -33,7 +32,7 @@ def runs(worlds: Worlds) -> dict[str, Played]:
 @pytest.fixture(scope="module")
 def moments(worlds: Worlds, runs: dict[str, Played]) -> list[Moment]:
     with worlds.playing(GAME) as world:
-        return moments_of(world, runs["summary"].steps)
+        return [node.moment for node in nodes_of(world, runs["summary"].steps)]
 
 
 def planted(played: Played, role: str, step: int, text: str, before: str | None = None) -> Played:
@@ -77,8 +76,8 @@ def secrets(moments: list[Moment]) -> dict[str, str]:
     fact = next(one for one in last.facts if one.name in ("in", "on") and len(one.args) == 2)
     far = next(one for one in early.facts if one.name == "on" and "knife" in one.args[0])
     return {
-        "recipe": telling_lines(last.recipe)[-1],
-        "recipe, whole": last.recipe,
+        "recipe": telling_lines(last.task)[-1],
+        "recipe, whole": last.task,
         "walkthrough": ", ".join(last.walkthrough),
         "policy": repr(early.policy),
         "policy, in lines": "\n".join(early.policy),
@@ -130,14 +129,14 @@ def test_planted_in_a_readers_prompt(
 def test_planted_in_a_system_message(worlds: Worlds, runs: dict[str, Played], moments: list[Moment]) -> None:
     played = runs["guide"]
     old = next(prompt for prompt in played.prompts if prompt.role == "writer" and prompt.step == EARLY)
-    system = ("system", old.messages[0][1] + "\n" + telling_lines(moments[0].privileged.recipe)[-1])
+    system = ("system", old.messages[0][1] + "\n" + telling_lines(moments[0].privileged.task)[-1])
     changed = msgspec.structs.replace(old, messages=(system, old.messages[1]))
     assert check(replace(played, prompts=(changed,)), worlds).leaks
 
 
 def test_a_secret_is_one_until_it_is_seen(worlds: Worlds, runs: dict[str, Played], moments: list[Moment]) -> None:
     """Catches a search that is not aware of time: the recipe is a leak before its step and public from it on."""
-    played, line = runs["summary"], telling_lines(moments[0].privileged.recipe)[-1]
+    played, line = runs["summary"], telling_lines(moments[0].privileged.task)[-1]
     reveal = played.episode.reveal
     assert check(planted(played, "writer", reveal - 1, line), worlds).leaks
     assert not check(planted(played, "writer", reveal, line), worlds).leaks
@@ -145,7 +144,7 @@ def test_a_secret_is_one_until_it_is_seen(worlds: Worlds, runs: dict[str, Played
 
 def test_secrets_in_a_state(worlds: Worlds, runs: dict[str, Played], moments: list[Moment]) -> None:
     """Catches a state that knows what nobody told it; one lucky guess is reported and is no leak."""
-    played, recipe = runs["summary"], moments[0].privileged.recipe
+    played, recipe = runs["summary"], moments[0].privileged.task
     assert check(in_state(played, EARLY, recipe), worlds).leaks
     assert check(in_state(played, EARLY, "\n".join(telling_lines(recipe)[-2:])), worlds).leaks
     assert check(in_state(played, EARLY, secrets(moments)["fact, tight"]), worlds).leaks
@@ -158,7 +157,7 @@ def test_a_state_in_the_oracles_own_words_is_no_leak(worlds: Worlds, runs: dict[
     """Catches an alarm on a writer that is simply right, in the same form, from what it has seen."""
     with worlds.playing(GAME) as world:
         step = runs["summary"].episode.begin
-        lines = oracle_lines(moments_of(world, runs["summary"].steps)[step].privileged, long=True)
+        lines = world.oracle_lines(nodes_of(world, runs["summary"].steps)[step], long=True)
     assert not check(in_state(runs["summary"], step, "\n".join(lines)), worlds).leaks
 
 

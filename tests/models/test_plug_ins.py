@@ -14,7 +14,7 @@ from dssr import config
 from dssr.errors import ConfigError, ModelError
 from dssr.models import load
 from dssr.models.scripted import ScriptedModel
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 
 BARE = """
 import sys, importlib.metadata as metadata

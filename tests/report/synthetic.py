@@ -9,7 +9,7 @@ from dssr.config import Config, MeasureConfig, StatsConfig
 from dssr.record.run import Run
 from dssr.seeds import digest_of, rng_of
 from dssr.types import Audit, Cell, Decision, Episode, Job, Kind, Options, Step, Write
-from dssr.worlds.cooking.facts import COOKS, TOOLS
+from dssr.worlds.cooking import words
 
 FOODS = ("carrot", "pork chop", "red onion", "yellow potato", "salmon", "banana", "lettuce")
 ROOMS = ("kitchen", "pantry", "garden", "corridor", "livingroom", "bedroom")
@@ -68,7 +68,7 @@ def _store(run: Run, job: Job, failed: bool, audited: bool) -> None:
         key=key,
         job=job,
         split="valid",
-        rooms=6,
+        level=6,
         outcome="error" if failed else "won" if won else "lost",
         score=11 if won else rng.randrange(8),
         max_score=11,
@@ -139,7 +139,7 @@ def _steps(job: Job, directives: list[str], rng: Random, world: Random) -> tuple
 
 def _command(directive: str) -> str:
     verb, _, food = directive.partition(" the ")
-    return f"{'cook' if verb in COOKS else verb} {food} with {TOOLS[verb]}"
+    return f"{words.VERBS[verb].command} {food} with {words.VERBS[verb].tool}"
 
 
 def _observation(room: str, recipe: list[str] | None) -> str:

@@ -80,7 +80,7 @@ def test_nothing_is_fetched_and_nothing_breaks_out(study: Study, packed: Packed)
 
 def test_hostile_names_stay_text(study: Study, packed: Packed) -> None:
     """Catches summary data, which is not packed, written into the page unescaped."""
-    hostile = Packed([{"id": NASTY, "rooms": 6, "split": "valid"}], packed.episodes, packed.chunks, packed.curves, 0)
+    hostile = Packed([{"id": NASTY, "level": 6, "split": "valid"}], packed.episodes, packed.chunks, packed.curves, 0)
     found = read(render_page(study, hostile))
     assert found.tags.count("script") == 2 + len(packed.chunks)
     assert json.loads(found.texts["summary"])["games"][0]["id"] == NASTY

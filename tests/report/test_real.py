@@ -13,7 +13,7 @@ from dssr.cli.main import build
 from dssr.errors import StatsError, UsageError
 from dssr.record.run import Run
 from dssr.types import Audit, Episode
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 
 
 @pytest.fixture(scope="module")

@@ -28,9 +28,9 @@ def test_traces_follow_the_stored_states(whole_run: Path) -> None:
             continue
         for episode in study.episodes[cell].values():
             steps = study.steps(episode.key)
-            one = trace(episode, steps)
-            assert one.directives
-            for text, marks in zip(one.directives, one.present, strict=True):
+            one = trace(study.domain, episode, steps)
+            assert one.facts
+            for text, marks in zip(one.facts, one.present, strict=True):
                 assert len(marks) == len(steps)
                 for step in steps[:-1]:
                     assert (marks[step.index] == "1") == (step.index >= episode.reveal and text in step.write.state)
@@ -43,6 +43,6 @@ def test_losses_show_the_state_before_and_after(whole_run: Path) -> None:
     found = losses(Study.load([whole_run]), 5)
     assert len(found) == 5
     for one in found:
-        assert one.directive in one.before
-        assert one.directive not in one.after
+        assert one.fact in one.before
+        assert one.fact not in one.after
         assert one.rewrites > 0

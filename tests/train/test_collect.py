@@ -4,7 +4,7 @@ import msgspec
 
 from dssr.config import Config, load
 from dssr.train.round import round_jobs
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 
 
 def limited(config: Config, games: int | None) -> Config:
@@ -13,7 +13,7 @@ def limited(config: Config, games: int | None) -> Config:
 
 def test_a_round_may_play_some_games_drawn_anew_each_time(archive: Archive) -> None:
     """Catches a limit that is ignored, or one that gives every round the same games."""
-    games, nano = archive.games("train", rooms=1), load("nano")
+    games, nano = archive.games("train", level=1), load("nano")
     whole = limited(nano, None)
     few = limited(nano, 4)
     assert {job.game for job in round_jobs(games, whole, "summary", 0, 0)} == {game.id for game in games}

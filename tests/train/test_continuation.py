@@ -46,7 +46,7 @@ from dssr.session import Session
 from dssr.stats.bootstrap import Resampler
 from dssr.train.variants import variant_of
 from dssr.types import Cell, Episode, Job
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 
 POINTS, CANDIDATES, RETENTION = 16, 6, 0.7
 SCORES = ["S1", "S2", "S4", "W1", "W2", "W4"]
@@ -58,7 +58,7 @@ def study(budget: int = 32, **changes: Any) -> Config:
     return Config(
         name="study",
         cache_gib=0,
-        games=GamesConfig(archive="small", rooms=(1,)),
+        games=GamesConfig(archive="small", levels=(1,)),
         protocol=ProtocolConfig(fillers=(0,), max_actions=12),
         writer_model=ModelConfig(backend="scripted", path="scripted", retention=RETENTION, context_length=65536),
         agent=AgentConfig(memories=("summary",), budgets=(budget,)),

@@ -17,8 +17,7 @@ from dssr.record.run import Run
 from dssr.session import silent
 from dssr.train import lora
 from dssr.train.reader.dagger import Dagger, bare, with_reader
-from dssr.worlds.base import Worlds
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive, Worlds
 
 pytestmark = pytest.mark.slow
 

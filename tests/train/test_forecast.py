@@ -15,7 +15,7 @@ from dssr.train.forecast import EpisodeSize, ahead, forecast
 from dssr.train.line import Line
 from dssr.train.variants import variant_of
 from dssr.types import Step
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 
 
 def silent(stage: str, done: int, of: int) -> None:
@@ -30,7 +30,7 @@ def line(archive: Archive, tmp_path: Path) -> Line:
     config = Config(
         name="tiny",
         data=str(tmp_path / "data"),
-        games=GamesConfig(archive="one", rooms=(1,), recipe=1, take=1),
+        games=GamesConfig(archive="one", levels=(1,), options={"recipe": 1, "take": 1}),
         protocol=ProtocolConfig(fillers=(0,), max_actions=8),
         writer_model=ModelConfig(backend="scripted", path="scripted", context_length=65536),
         agent=AgentConfig(budgets=(64,)),

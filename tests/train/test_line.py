@@ -29,7 +29,7 @@ from dssr.train import lora
 from dssr.train.line import Line
 from dssr.train.round import adapter_folder
 from dssr.types import Audit, Progress
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +44,7 @@ def study(archive: Archive, base: Path, data: Path) -> Config:
         name="tiny",
         data=str(data),
         cache_gib=1.0,
-        games=GamesConfig(archive="one", rooms=(1,), recipe=1, take=1),
+        games=GamesConfig(archive="one", levels=(1,), options={"recipe": 1, "take": 1}),
         protocol=ProtocolConfig(fillers=(0,), max_actions=4),
         writer_model=ModelConfig(backend="hf", path=str(base), dtype="float32", device="cpu", threads=1),
         agent=AgentConfig(budgets=(24,)),

@@ -10,7 +10,7 @@ from dssr.types import Game, Options
 
 def game(number: int) -> Game:
     return Game(
-        id=f"train-6-{number:03d}", split="train", rooms=6, seed=number, file="", md5="", command=(), textworld="1.7.0"
+        id=f"train-6-{number:03d}", split="train", level=6, seed=number, file="", md5="", command=(), engine="1.7.0"
     )
 
 

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.conformance.suite import ask
 from tests.vllm.checkpoint import ADAPTERS, CONTEXT, make_checkpoint
 
 from dssr.config import ModelConfig
 from dssr.errors import ModelError
 from dssr.models.base import Choose, Generate, Model
 from dssr.models.load import load_model
+from dssr.testing import ask
 
 START_SECONDS = 480
 

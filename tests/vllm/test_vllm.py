@@ -6,14 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.conformance.suite import *  # noqa: F403
-from tests.conformance.suite import Subject, ask
 from tests.vllm.checkpoint import MODELS, PROMPTS, WORKING
 from tests.vllm.conftest import distance, refusal, settings
 
 from dssr.errors import ModelError
 from dssr.models.base import Choose, Generate, Message, Model
 from dssr.models.load import load_model
+from dssr.testing import ModelSubject, ModelSuite, ask
 from dssr.types import LABELS
 
 pytestmark = pytest.mark.vllm
@@ -21,10 +20,10 @@ pytest.importorskip("vllm.sampling_params", reason="vLLM is not installed here; 
 
 
 @pytest.fixture(scope="module")
-def subject(engine: Model) -> Subject:
+def subject(engine: Model) -> ModelSubject:
     """Batch-invariant kernels leave no difference; a CPU has none of those, and rounds in the last digits."""
     invariant = os.environ["VLLM_BATCH_INVARIANT"] == "1"
-    return Subject(engine, adapters=WORKING, tolerance=0.0 if invariant else 1e-4)
+    return ModelSubject(engine, adapters=WORKING, tolerance=0.0 if invariant else 1e-4)
 
 
 @pytest.mark.parametrize("adapter", MODELS)
@@ -102,3 +101,7 @@ def test_scores_that_are_not_numbers_are_errors(engine: Model) -> None:
     assert "not finite" in refusal(engine, Generate(PROMPTS[1], 4, 0.0, 0, "broken"))
     assert "not finite" in refusal(engine, Generate(PROMPTS[1], 4, 1.0, 0, "broken"))
     refusal(engine, Choose(PROMPTS[1], LABELS[:4], "broken"))
+
+
+class TestModel(ModelSuite):
+    """The whole suite, through the fixture above."""

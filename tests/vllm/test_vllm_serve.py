@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.conformance.suite import *  # noqa: F403
-from tests.conformance.suite import Subject, ask
 from tests.vllm.checkpoint import ADAPTERS, CONTEXT, MODELS, PROMPTS, WORKING
 from tests.vllm.conftest import distance, refusal
 
@@ -14,6 +12,7 @@ from dssr.config import ModelConfig
 from dssr.errors import ModelError
 from dssr.models.base import Choose, Generate, Message, Model
 from dssr.models.load import load_model
+from dssr.testing import ModelSubject, ModelSuite, ask
 from dssr.types import LABELS
 
 pytestmark = pytest.mark.vllm
@@ -35,8 +34,8 @@ def client(address: str, checkpoint: Path) -> Iterator[Model]:
 
 
 @pytest.fixture(scope="module")
-def subject(client: Model) -> Subject:
-    return Subject(client, adapters=WORKING, tolerance=1e-4)
+def subject(client: Model) -> ModelSubject:
+    return ModelSubject(client, adapters=WORKING, tolerance=1e-4)
 
 
 @pytest.mark.parametrize("adapter", MODELS)
@@ -69,3 +68,7 @@ def test_an_unknown_model_is_named(address: str, checkpoint: Path) -> None:
     config = ModelConfig(backend="server", path="tny", url=address, tokenizer=str(checkpoint / "base"))
     with pytest.raises(ModelError, match="it has broken, first, second, tiny"):
         load_model(config)
+
+
+class TestModel(ModelSuite):
+    """The whole suite, through the fixture above."""

@@ -47,7 +47,7 @@ def build(
 ) -> None:
     """Collect transcripts, train the network, write the model folder."""
     from dssr.record.files import write_whole
-    from dssr.worlds.cooking.archive import Archive
+    from dssr.worlds.archive import Archive
     from dssr_nano import networks
     from dssr_nano.factory.build import TOKENIZER
     from dssr_nano.factory.build import build as make

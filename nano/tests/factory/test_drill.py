@@ -1,6 +1,7 @@
 import random
 
-from dssr_nano.factory.drill import COOKS, IN_KITCHENS, directives, drill, make_kitchen, marks_of
+from dssr.worlds.cooking.words import COOKS
+from dssr_nano.factory.drill import IN_KITCHENS, directives, drill, make_kitchen, marks_of
 from dssr_nano.factory.hints import thing_of
 
 
@@ -28,13 +29,13 @@ def test_the_bbq_is_there_only_where_it_is_wanted() -> None:
     """Catches drills that never grill, and a BBQ in those of a kitchen: readers of 6 rooms would meet other rows."""
     asked = {
         cooks: [question for seed in range(10) for question in drill(random.Random(seed), 6, cooks=cooks)]
-        for cooks in (IN_KITCHENS, tuple(COOKS))
+        for cooks in (IN_KITCHENS, COOKS)
     }
     offered = {
         cooks: any("BBQ" in command for one in found for command in one.commands) for cooks, found in asked.items()
     }
-    assert offered == {IN_KITCHENS: False, tuple(COOKS): True}
-    assert any(question.plan[0].endswith(" with BBQ") for question in asked[tuple(COOKS)])
+    assert offered == {IN_KITCHENS: False, COOKS: True}
+    assert any(question.plan[0].endswith(" with BBQ") for question in asked[COOKS])
 
 
 def test_marks_follow_the_recipe() -> None:

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from dssr.seeds import digest_of
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 from dssr_nano import weights
 from dssr_nano.factory.curriculum import CYCLES, STEPS, rate_factor, stage_at
 from dssr_nano.factory.hints import AIM, BACK, HOME, UNDO
@@ -28,7 +28,7 @@ SMALL = Shape(80, 6, 5, 64)
 @pytest.fixture(scope="module")
 def data(archive: Archive, vocabulary: Path, tmp_path_factory: pytest.TempPathFactory) -> DataSettings:
     file = tmp_path_factory.mktemp("corpus") / "train.jsonl"
-    collect(archive, archive.games("train", rooms=6)[:2], file, [(0, 0), (1, 0), (1, 20)], 1)
+    collect(archive, archive.games("train", level=6)[:2], file, [(0, 0), (1, 0), (1, 20)], 1)
     return DataSettings((str(file),), str(vocabulary), seed=0, role="reader", tokens=500)
 
 
@@ -117,7 +117,7 @@ def test_looks_are_told_from_their_stage_on(
 ) -> None:
     """Catches hints that reach the steps before them: a rebuild would meet other rows than the first build did. `hints`
     has those of the second stage, and whether the first told them, too."""
-    collect(archive, archive.games("train", rooms=6)[:1], tmp_path / "train.jsonl", [(1, 20), (STRAYED, 40)], 1)
+    collect(archive, archive.games("train", level=6)[:1], tmp_path / "train.jsonl", [(1, 20), (STRAYED, 40)], 1)
     builder = RowBuilder(DataSettings((str(tmp_path / "train.jsonl"),), str(weights(role)), seed=0, role=role))
     stages = [stage for cycle in CYCLES[role] for stage in cycle.stages]
     starts = [0, *accumulate(stage.steps for stage in stages)]

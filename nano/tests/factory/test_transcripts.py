@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 from dssr_nano.factory.encoder import PromptEncoder
 from dssr_nano.factory.reader_examples import (
     decisions,
@@ -49,7 +49,7 @@ def test_policy_comes_first_and_ends_in_the_meal(transcript: Transcript) -> None
 
 def test_strays_keep_to_one_thing_for_some_steps(archive: Archive, tmp_path: Path) -> None:
     """Catches strays that are single slips, that lose the game, or that never happen."""
-    collect(archive, archive.games("train", rooms=6)[:1], tmp_path / "strays.jsonl", [(STRAYED, 0), (STRAYED, 20)], 1)
+    collect(archive, archive.games("train", level=6)[:1], tmp_path / "strays.jsonl", [(STRAYED, 0), (STRAYED, 20)], 1)
     astray = 0
     for _, transcript in read(tmp_path / "strays.jsonl"):
         acted = [transcript.steps[index] for index in decisions(transcript)]

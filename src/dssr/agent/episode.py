@@ -33,9 +33,8 @@ from dssr.errors import ConfigError, GameError, ModelError, UsageError
 from dssr.models.base import Model
 from dssr.seeds import digest_of, rng_of
 from dssr.types import Decision, Episode, Job, Moment, Outcome, Played, Step, View, Write
-from dssr.worlds.base import Worlds
-from dssr.worlds.cooking.protocol import PhaseStep, phase_a
-from dssr.worlds.cooking.world import Node, World, options_at
+from dssr.worlds.archive import Worlds
+from dssr.worlds.base import Node, WalkStep, World
 
 UNSTORED = Write(state="", tokens=0, raw_tokens=0, truncated=False, note="the context is the history itself")
 OVER = Write(state="", tokens=0, raw_tokens=0, truncated=False, note="the episode is over")
@@ -97,16 +96,16 @@ class Rollout:
         self.memory, self.reference = self._prepare()
 
     async def play(self, world: World) -> Outcome:
-        walk = phase_a(world, self.job.cell.protocol, self.job.cell.filler)
+        walk = world.walk(self.job.cell.protocol, self.job.cell.filler)
         self.goal, self.begin = world.goal, len(walk) - 1
         self.reveal = next(index for index, here in enumerate(walk) if here.kind == "reveal")
         for here in walk[:-1]:
-            self._log(here, await self._write(here), None)
+            self._log(here, await self._write(world, here), None)
         here = walk[-1]
         for _ in range(self.agent.max_actions):
             if ended(here.node.moment):
                 break
-            write = await self._write(here)
+            write = await self._write(world, here)
             decision = await self._decide(world, here, write)
             self._log(here, write, decision)
             here = _act(world, here, decision.action)
@@ -118,7 +117,7 @@ class Rollout:
             key=self.key,
             job=self.job,
             split=self.game.split,
-            rooms=self.game.rooms,
+            level=self.game.level,
             outcome=outcome,
             score=self.score,
             max_score=self.max_score,
@@ -148,7 +147,7 @@ class Rollout:
         )
         return load_memory(name, kit, self.agent.prompts), None
 
-    async def _write(self, here: PhaseStep) -> Write:
+    async def _write(self, world: World, here: WalkStep) -> Write:
         index, past = len(self.steps), self.resume.past
         if index < len(past):
             return past[index].write
@@ -157,23 +156,24 @@ class Rollout:
         if self.job.cell.memory == FULL:
             return UNSTORED
         assert self.job.cell.budget is not None
-        return enforce(await self._reply(here), self.job.cell.budget, self.agent.reader.tokenizer)
+        return enforce(await self._reply(world, here), self.job.cell.budget, self.agent.reader.tokenizer)
 
-    async def _reply(self, here: PhaseStep) -> str:
+    async def _reply(self, world: World, here: WalkStep) -> str:
         if self.memory is None:
             assert self.reference is not None
-            return self.reference.render(tuple(self.steps), here.command, here.node.moment.privileged)
+            oracle = partial(world.oracle_lines, here.node)
+            return self.reference.render(tuple(self.steps), here.action, oracle)
         previous = self.steps[-1].write.state if self.steps else ""
-        return await self.memory.write(View(self.goal, here.command, here.observation), previous)
+        return await self.memory.write(View(self.goal, here.action, here.observation), previous)
 
-    async def _decide(self, world: World, here: PhaseStep, write: Write) -> Decision:
+    async def _decide(self, world: World, here: WalkStep, write: Write) -> Decision:
         index = len(self.steps)
         if index < len(self.resume.past) and (logged := self.resume.past[index].decision):
             return logged
-        options = options_at(here.node.moment, self.job.game, index)
+        options = world.options(here.node, index)
         if self.job.driver == "reference":
             return Decision(options, (), options.reference, options.reference, None, None)
-        context = context_of(self.job.cell.memory, tuple(self.steps), here.command, write)
+        context = context_of(self.job.cell.memory, tuple(self.steps), here.action, write)
         asked = (self.goal, context, here.observation, options.commands)
         self.sampler.show("reader", index, self.agent.reader.messages(*asked))
         logprobs = await self.agent.reader.score(*asked)
@@ -190,7 +190,7 @@ class Rollout:
     def _rng(self, index: int) -> random.Random:
         return rng_of("explore", self.job.seed, self.job.game, msgspec.to_builtins(self.job.cell), index)
 
-    def _log(self, here: PhaseStep, write: Write, decision: Decision | None) -> None:
+    def _log(self, here: WalkStep, write: Write, decision: Decision | None) -> None:
         moment = here.node.moment
         self.score, self.max_score = moment.score, moment.max_score
         self.steps.append(
@@ -198,8 +198,8 @@ class Rollout:
                 index=len(self.steps),
                 kind=here.kind,
                 visit=here.visit,
-                room=moment.room,
-                action=here.command,
+                place=moment.place,
+                action=here.action,
                 observation=here.observation,
                 write=write,
                 decision=decision,
@@ -207,9 +207,10 @@ class Rollout:
         )
 
 
-def _act(world: World, here: PhaseStep, command: str) -> PhaseStep:
-    node = world.step(here.node, command)
-    return PhaseStep("act", command, node.moment.observation, here.visit + command.startswith("go "), node)
+def _act(world: World, here: WalkStep, action: str) -> WalkStep:
+    node = world.step(here.node, action)
+    moved = node.moment.place != here.node.moment.place
+    return WalkStep("act", action, node.moment.observation, here.visit + moved, node)
 
 
 def context_of(memory: str, history: Sequence[Step], last_action: str | None, write: Write) -> str:
@@ -230,9 +231,9 @@ def ended(moment: Moment) -> Outcome | None:
     return None if moment.privileged.policy else "unwinnable"
 
 
-def shortens(world: World, node: Node, command: str) -> bool:
-    """Whether a command is as good as the reference: the optimal plan is one shorter after it."""
-    after = world.step(node, command).moment
+def shortens(world: World, node: Node, action: str) -> bool:
+    """Whether an action is as good as the reference: the optimal plan is one shorter after it."""
+    after = world.step(node, action).moment
     left = len(after.privileged.policy)
     return (after.won or left > 0) and left == len(node.moment.privileged.policy) - 1
 

@@ -1,7 +1,7 @@
 """The leak check: does any stored prompt show what only the reference action and `oracle-b` may know?
 
-Searched for are the recipe's lines, three or more commands in a row of the walkthrough and of every plan, the facts,
-and the `oracle-b` lines of every state visited. What an observation up to that step shows is no secret.
+Searched for is what the world names as secret: the lines that tell the task, three or more actions in a row of every
+plan, the facts, and the `oracle-b` lines of every state visited. What an observation up to that step shows is none.
 
 A state is the writer's own words, so two things in it are no leak: a line whose every word was seen before, and,
 in a built-in format (whose requests are checked to hold nothing but the four fields), a lone lucky guess.
@@ -9,7 +9,7 @@ in a built-in format (whose requests are checked to hold nothing but the four fi
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,15 +18,12 @@ from dssr.agent.prompts import CONTEXT_BEGIN
 from dssr.agent.store import stored
 from dssr.errors import LeakError
 from dssr.record.run import Run
-from dssr.types import Moment, Played, Record, Step, StoredPrompt
-from dssr.worlds.base import Worlds
-from dssr.worlds.cooking.facts import ingredients
-from dssr.worlds.cooking.oracle import FORM_WORDS, OPENING, oracle_lines
-from dssr.worlds.cooking.world import World
+from dssr.types import Played, Record, Step, StoredPrompt
+from dssr.worlds.archive import Worlds
+from dssr.worlds.base import Domain, Node, Secret, World
 
-Secret = Literal["recipe", "plan", "fact", "oracle"]
 RUN = 3
-"""Commands in a row that make a plan; two happen by themselves."""
+"""Actions in a row that make a plan; two happen by themselves."""
 
 
 class Leak(Record, frozen=True):
@@ -35,7 +32,8 @@ class Leak(Record, frozen=True):
     episode: str
     step: int
     role: str
-    kind: Secret
+    kind: str
+    """The world's word for it."""
     text: str
     written: bool
     """It stood in a state, not in what the framework puts around it."""
@@ -62,7 +60,7 @@ def check_prompts(episodes: Iterable[Played], worlds: Worlds) -> LeakReport:
             roles[prompt.role] += 1
         if played.prompts and played.episode.job.cell.memory != "oracle-b":
             with worlds.playing(played.episode.job.game) as world:
-                found, guessed = _Search(world, played).all()
+                found, guessed = _Search(world, worlds.domain, played).all()
             leaks += found
             guesses += guessed
     return LeakReport(count, roles["writer"], roles["reader"], tuple(leaks), tuple(guesses))
@@ -80,25 +78,33 @@ def refuse_leaks(run: Run, worlds: Worlds) -> None:
         )
 
 
+class _Hit(NamedTuple):
+    """A leak, and the secret in the form it was searched for."""
+
+    leak: Leak
+    secret: Secret
+
+
 class _Search:
     """The secrets of one episode, and when each stopped being one."""
 
-    def __init__(self, world: World, played: Played) -> None:
+    def __init__(self, world: World, domain: Domain, played: Played) -> None:
+        self.form_words = domain.form_words
         self.played = played
         self.memory = played.episode.job.cell.memory
         self.goal = world.goal
         self.seen = [(plain(step.observation), words(step.observation)) for step in played.steps]
-        self.secrets = secrets_of(moments_of(world, played.steps))
+        self.secrets = searchable(world.secrets(nodes_of(world, played.steps)))
 
     def all(self) -> tuple[list[Leak], list[Leak]]:
         leaks: list[Leak] = []
         guesses: list[Leak] = []
         for prompt in self.played.prompts:
             frame, state = self._parts(prompt)
-            leaks += self._hits(prompt, frame, written=False)
+            leaks += [hit.leak for hit in self._hits(prompt, frame, written=False)]
             hits = [hit for hit in self._hits(prompt, state, written=True) if not self._composed(hit)]
-            lone = ":" not in self.memory and len(hits) == 1 and hits[0].kind in ("recipe", "oracle")
-            (guesses if lone else leaks).extend(hits)
+            lone = ":" not in self.memory and len(hits) == 1 and hits[0].secret.form == "line"
+            (guesses if lone else leaks).extend(hit.leak for hit in hits)
         return leaks, guesses
 
     def _parts(self, prompt: StoredPrompt) -> tuple[str, str]:
@@ -114,73 +120,52 @@ class _Search:
         before, found, after = text.partition(mark + state)
         return (f"{before}\n{after}", state) if found else (text, "")
 
-    def _hits(self, prompt: StoredPrompt, text: str, written: bool) -> list[Leak]:
+    def _hits(self, prompt: StoredPrompt, text: str, written: bool) -> list[_Hit]:
         if not text:
             return []
         forms = (plain(text), words(text))
-        hits = {
-            (kind, secret)
-            for kind, secret in self.secrets
-            if holds(forms, kind, secret) and not self._public(kind, secret, prompt.step)
-        }
-        longest = [
-            (kind, secret)
-            for kind, secret in sorted(hits)
-            if not any(kind == other and secret != longer and secret in longer for other, longer in hits)
+        hits = [secret for secret in self.secrets if holds(forms, secret) and not self._public(secret, prompt.step)]
+        return [
+            _Hit(Leak(prompt.episode, prompt.step, prompt.role, secret.kind, secret.text, written), secret)
+            for secret in hits
+            if not any(secret.kind == other.kind and secret.text in other.text and secret != other for other in hits)
         ]
-        return [Leak(prompt.episode, prompt.step, prompt.role, kind, secret, written) for kind, secret in longest]
 
-    def _public(self, kind: Secret, secret: str, step: int) -> bool:
+    def _public(self, secret: Secret, step: int) -> bool:
         shown = (*self.seen[: step + 1], (plain(self.goal), words(self.goal)))
-        return any(holds(forms, kind, secret) for forms in shown)
+        return any(holds(forms, secret) for forms in shown)
 
-    def _composed(self, hit: Leak) -> bool:
-        """Whether a writer could have put the line together from words it had been given."""
-        if hit.kind == "fact":
+    def _composed(self, hit: _Hit) -> bool:
+        """Whether a writer could have put the text together from words it had been given."""
+        if hit.secret.form == "code":
             return False
-        known = set(words(self.goal).split()) | FORM_WORDS
-        for step in self.played.steps[: hit.step + 1]:
+        known = {*words(self.goal).split(), *self.form_words}
+        for step in self.played.steps[: hit.leak.step + 1]:
             known.update(words(f"{step.observation} {step.action or ''}").split())
-        return set(words(hit.text).split()) <= known
+        return set(words(hit.secret.text).split()) <= known
 
 
-def moments_of(world: World, steps: Sequence[Step]) -> list[Moment]:
-    """The world at each logged step."""
+def nodes_of(world: World, steps: Sequence[Step]) -> list[Node]:
+    """The position at each logged step."""
     node = world.start()
-    moments = []
+    nodes = []
     for step in steps:
         node = node if step.action is None else world.step(node, step.action)
-        moments.append(node.moment)
-    return moments
+        nodes.append(node)
+    return nodes
 
 
-def secrets_of(moments: Sequence[Moment]) -> list[tuple[Secret, str]]:
-    """Every secret of the visited states in its searchable form, each once."""
-    found: dict[tuple[Secret, str], None] = {}
-    plans: set[tuple[str, ...]] = set()
-    for moment in moments:
-        privileged = moment.privileged
-        for form in (True, False):
-            lines = oracle_lines(privileged, long=form)
-            found |= {("oracle", plain(line.removeprefix(OPENING))): None for line in lines}
-        for fact in privileged.facts:
-            if fact.args:
-                found["fact", plain(f"{fact.name}({','.join(fact.args)})")] = None
-            if len(fact.args) > 1:
-                found["fact", plain(f"{fact.name} {' '.join(fact.args)}")] = None
-        plans |= {privileged.policy, privileged.walkthrough}
-    for recipe in {moment.privileged.recipe for moment in moments}:
-        found |= {("recipe", plain(line)): None for line in telling_lines(recipe)}
-    for plan in plans:
-        for first in range(len(plan) - RUN + 1):
-            found["plan", words(" ".join(plan[first : first + RUN]))] = None
+def searchable(secrets: Iterable[Secret]) -> list[Secret]:
+    """Every secret in the form in which it is searched for, each once; a plan is cut into short runs of actions."""
+    found: set[Secret] = set()
+    for secret in set(secrets):
+        if secret.form == "plan":
+            actions = secret.text.split("\n")
+            runs = (" ".join(actions[first : first + RUN]) for first in range(len(actions) - RUN + 1))
+            found |= {secret._replace(text=words(run)) for run in runs}
+        else:
+            found.add(secret._replace(text=plain(secret.text)))
     return sorted(found)
-
-
-def telling_lines(recipe: str) -> list[str]:
-    """The lines that differ from game to game: ingredients and directions, not the headings."""
-    foods = ingredients(recipe)
-    return [line for line in recipe.splitlines() if any(food in line for food in foods)]
 
 
 def plain(text: str) -> str:
@@ -193,15 +178,15 @@ def words(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.casefold()))
 
 
-def holds(forms: tuple[str, str], kind: Secret, secret: str) -> bool:
+def holds(forms: tuple[str, str], secret: Secret) -> bool:
     """Whether a text, given as `(plain, words)`, shows a secret as whole words."""
-    text = forms[1] if kind == "plan" else forms[0]
-    place = text.find(secret)
+    text = forms[1] if secret.form == "plan" else forms[0]
+    place = text.find(secret.text)
     while place >= 0:
-        end = place + len(secret)
+        end = place + len(secret.text)
         if not (_joined(text[place - 1 : place + 1]) or _joined(text[end - 1 : end + 1])):
             return True
-        place = text.find(secret, place + 1)
+        place = text.find(secret.text, place + 1)
     return False
 
 

@@ -20,8 +20,7 @@ from dssr.agent.prompts import RETENTION, Prompts, WatchedModel, check_free, che
 from dssr.errors import ConfigError, DssrError, ModelError
 from dssr.models.base import Generate, Message, Model, Tokenizer
 from dssr.seeds import SEED_BITS, digest_of, seed_of
-from dssr.types import Privileged, Record, Step, View
-from dssr.worlds.cooking.oracle import oracle_lines
+from dssr.types import Record, Step, View
 
 
 class Kit(Record, frozen=True):
@@ -63,10 +62,14 @@ class Memory(Protocol):
         ...
 
 
+OracleLines = Callable[[bool], Sequence[str]]
+"""The lines of `oracle-b` at one position, the most important first, in their long form (True) or their short one."""
+
+
 class Reference(Protocol):
     """A context computed from the record instead of written: `full`, `lastk`, `oracle-b`. Built in only."""
 
-    def render(self, history: tuple[Step, ...], last_action: str | None, privileged: Privileged) -> str:
+    def render(self, history: tuple[Step, ...], last_action: str | None, oracle: OracleLines) -> str:
         """The reader's context at the step that follows `history`."""
         ...
 
@@ -77,7 +80,7 @@ FULL = "full"
 class Full:
     """The whole rendered history, without a budget."""
 
-    def render(self, history: tuple[Step, ...], last_action: str | None, privileged: Privileged) -> str:
+    def render(self, history: tuple[Step, ...], last_action: str | None, oracle: OracleLines) -> str:
         return render_history(history, last_action)
 
 
@@ -88,7 +91,7 @@ class LastK:
         self.budget = budget
         self.tokenizer = tokenizer
 
-    def render(self, history: tuple[Step, ...], last_action: str | None, privileged: Privileged) -> str:
+    def render(self, history: tuple[Step, ...], last_action: str | None, oracle: OracleLines) -> str:
         shown = render_history((), last_action)
         for count in range(1, len(history) + 1):
             longer = render_history(history[-count:], last_action)
@@ -105,12 +108,12 @@ class OracleB:
         self.budget = budget
         self.tokenizer = tokenizer
 
-    def render(self, history: tuple[Step, ...], last_action: str | None, privileged: Privileged) -> str:
-        long = oracle_lines(privileged, long=True)
+    def render(self, history: tuple[Step, ...], last_action: str | None, oracle: OracleLines) -> str:
+        long = oracle(True)
         if self._fits(long):
             return "\n".join(long)
         kept: list[str] = []
-        for line in oracle_lines(privileged, long=False):
+        for line in oracle(False):
             if not self._fits([*kept, line]):
                 break
             kept.append(line)

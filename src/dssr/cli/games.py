@@ -31,8 +31,8 @@ def make(
 
     with progress(as_json) as told:
         archive = make_games(config, folder=folder, workers=workers, resume=resume, progress=told)
-    count, version = len(archive.games()), archive.settings.textworld
-    emit({"archive": str(archive.folder), "games": count, "textworld": version}, as_json)
+    count, version = len(archive.games()), archive.settings.engine
+    emit({"archive": str(archive.folder), "games": count, "engine": version}, as_json)
 
 
 def check(
@@ -41,7 +41,10 @@ def check(
     workers: options.Workers = 1,
     as_json: options.Json = False,
 ) -> None:
-    """Verify every game: its files, that Phase A shows all that is needed, that the reference policy wins."""
+    """Verify every game: its files, that Phase A shows all that is needed, that the reference policy wins.
+
+    Test games are sealed: only their files are verified.
+    """
     from dssr.measure.archives import check_games
 
     with progress(as_json) as told:
@@ -61,7 +64,7 @@ def stats(
     tokenizer: TokenizerOption = "words",
     as_json: options.Json = False,
 ) -> None:
-    """Print, per level and filler, the steps of both phases and the tokens of the history."""
+    """Print, per level and filler, the steps of both phases and the tokens of the history, test games left out."""
     from dssr.measure.archives import game_stats
 
     with progress(as_json) as told:

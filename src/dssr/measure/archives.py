@@ -11,9 +11,8 @@ from dssr.measure.environment import size_rows
 from dssr.models.load import load_tokenizer
 from dssr.session import configured, silent, verb
 from dssr.types import Progress, Record
-from dssr.worlds.cooking.archive import Archive
-from dssr.worlds.cooking.check import check_game
-from dssr.worlds.cooking.generate import make_archive
+from dssr.worlds.archive import Archive
+from dssr.worlds.make import make_archive
 
 WORDS = "words"
 """The tokenizer that counts what stands between blanks, and needs no model."""
@@ -54,13 +53,17 @@ async def check_games(
     workers: int = 1,
     progress: Progress = silent,
 ) -> CheckedArchive:
-    """Verify every game: its files, that Phase A shows all that is needed, that the reference policy wins."""
+    """Verify every game: its files, that Phase A shows all that is needed, that the reference policy wins.
+
+    Test games are sealed: only their files are verified.
+    """
     settings = configured(config)
     place = folder_of(settings, folder)
-    games = Archive.open(place).games()
+    archive = Archive.open(place)
+    games = archive.games()
     faults: dict[str, tuple[str, ...]] = {}
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        waiting = {pool.submit(check_game, place, game.id, settings.protocol.max_actions): game.id for game in games}
+        waiting = {pool.submit(archive.check, game.id, settings.protocol.max_actions): game.id for game in games}
         for done, future in enumerate(as_completed(waiting), start=1):
             if found := future.result():
                 faults[waiting[future]] = found
@@ -76,7 +79,7 @@ async def game_stats(
     tokenizer: str = WORDS,
     progress: Progress = silent,
 ) -> list[dict[str, int | float]]:
-    """Per level and filler, the steps of both phases and the tokens of the history."""
+    """Per level and filler, the steps of both phases and the tokens of the history; sealed games are left out."""
     settings = configured(config)
     archive = Archive.open(folder_of(settings, folder))
     games = archive.games()

@@ -12,9 +12,9 @@ from dssr.agent.episode import Agent
 from dssr.agent.history import render_history
 from dssr.agent.memory import Kit, Prompted
 from dssr.config import MeasureConfig
+from dssr.measure.coverage import coverage
 from dssr.seeds import seed_of
 from dssr.types import Audit, Job, Options, Played, Step, View
-from dssr.worlds.cooking.coverage import coverage, directives_shown
 
 ORACLE_STYLE = "summary"
 
@@ -48,7 +48,7 @@ async def audit(played: Played, index: int, goal: str, agent: Agent, measure: Me
         agent.reader.nll(goal, history, step.observation, options),
         read_time_oracle(goal, history, step, episode.job, agent, measure),
     )
-    directives = directives_shown(played.steps, episode.reveal)
+    facts = agent.worlds.domain.facts(played.steps, episode.reveal)
     return Audit(
         episode=episode.key,
         step=index,
@@ -57,7 +57,7 @@ async def audit(played: Played, index: int, goal: str, agent: Agent, measure: Me
         nll_full=full,
         nll_oracle=oracle,
         oracle_state=best,
-        coverage=coverage(step.write.state, directives),
+        coverage=coverage(step.write.state, facts),
     )
 
 

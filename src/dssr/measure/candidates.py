@@ -14,10 +14,10 @@ from dssr.agent.episode import Agent, continue_episode
 from dssr.agent.memory import Kit, Prompted, load_memory
 from dssr.config import WriterConfig
 from dssr.errors import ConfigError, ModelError
+from dssr.measure.coverage import coverage, holds_action
 from dssr.measure.score import Forward, decision_steps, mean_scores, needed, once
 from dssr.seeds import rng_of
 from dssr.types import Episode, Phase, Played, Record, Step, View
-from dssr.worlds.cooking.coverage import coverage, directives_shown, holds_command
 
 
 class WritePoint(Record, frozen=True):
@@ -29,7 +29,7 @@ class WritePoint(Record, frozen=True):
     budget: int
     phase: Phase
     since_reveal: int
-    """Steps since the recipe was seen; negative before it."""
+    """Steps since the reveal; negative before it."""
     targets: tuple[int, ...]
     """Every decision step within the horizon, in order."""
 
@@ -45,7 +45,7 @@ class Candidate(Record, frozen=True):
     index: int
     state: str
     coverage: float | None
-    """Share of the recipe's directives it holds; None for a recipe without any."""
+    """Share of the facts worth following that it holds; None where there are none."""
     hint: bool
     """Contains a command that is admissible at the point, word for word."""
     scores: dict[str, float]
@@ -154,7 +154,7 @@ class CandidateScorer:
                 assert step.action is not None
                 node = world.step(node, step.action)
                 self.admissible.append(node.moment.admissible)
-        self.directives = directives_shown(played.steps, played.episode.reveal)
+        self.facts = agent.worlds.domain.facts(played.steps, played.episode.reveal)
         self._ends: dict[tuple[int, str], asyncio.Future[Episode]] = {}
         self.forward = Forward(memory, agent.reader, agent.reader.tokenizer, budget, self.goal, played.steps)
 
@@ -163,8 +163,8 @@ class CandidateScorer:
         return request_at(self.played.steps, point.step, self.goal)
 
     def reachable(self, point: WritePoint) -> bool:
-        """Whether a directive could still be kept: none has been shown yet, or the input state holds one."""
-        return point.since_reveal <= 0 or (coverage(self.request(point)[1], self.directives) or 0.0) > 0.0
+        """Whether something could still be kept: nothing has been told yet, or the input state holds some of it."""
+        return point.since_reveal <= 0 or (coverage(self.request(point)[1], self.facts) or 0.0) > 0.0
 
     async def candidates(self, point: WritePoint) -> list[Candidate]:
         """The point's candidates with what they are ranked by."""
@@ -194,8 +194,8 @@ class CandidateScorer:
                 point=point.key,
                 index=index,
                 state=state,
-                coverage=coverage(state, self.directives),
-                hint=holds_command(state, self.admissible[point.step]),
+                coverage=coverage(state, self.facts),
+                hint=holds_action(state, self.admissible[point.step]),
                 scores=found,
             )
             for index, (state, found) in enumerate(zip(states, scores, strict=True))

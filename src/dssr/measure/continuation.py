@@ -37,7 +37,7 @@ from dssr.session import Session, Stage, configured, place_of, silent, verb
 from dssr.stats.bootstrap import Array, Interval, Resampler
 from dssr.stats.ranks import within_point
 from dssr.types import Episode, Grid, Job, Played, Progress, Record, Split
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 
 
 class ReturnRow(Record, frozen=True):

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import get_args
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from dssr.measure.rows import CellGroup, groups
 from dssr.measure.study import Study
 from dssr.stats.bootstrap import Interval
 from dssr.stats.contrasts import binned_contrast, binned_means
-from dssr.types import Audit, Cell, ChunkKind, Protocol, Record
+from dssr.types import Audit, Cell, Protocol, Record
 
 Point = tuple[str, float, float]
 """Game, distance, value."""
@@ -149,7 +148,7 @@ def chunk_rows(study: Study) -> list[ChunkRow]:
     rows: list[ChunkRow] = []
     for threshold in (measure.lag_threshold, *measure.lag_robustness):
         found: Counter[str] = Counter(one.kind if (one := relevance(lag, threshold)) else "undefined" for lag in lags)
-        kinds = (*get_args(ChunkKind), "undefined")
+        kinds = (*(kind.name for kind in study.domain.words.chunks), "undefined")
         rows += [ChunkRow(threshold, kind, found[kind], found[kind] / len(lags)) for kind in kinds]
     return rows
 

@@ -6,10 +6,8 @@ from typing import NamedTuple
 
 from dssr.agent.history import render_history
 from dssr.types import Game, Protocol
-from dssr.worlds.cooking.archive import Archive
-from dssr.worlds.cooking.check import oracle
-from dssr.worlds.cooking.protocol import phase_a
-from dssr.worlds.cooking.world import World
+from dssr.worlds.archive import Archive
+from dssr.worlds.base import World, follow
 
 Count = Callable[[str], int]
 """Tokens of a text."""
@@ -26,7 +24,7 @@ class Size(NamedTuple):
     """One game under one filler length, played by the reference policy."""
 
     phase_a: int
-    """Commands of Phase A."""
+    """Actions of Phase A."""
     phase_b: int
     """Actions of the reference policy."""
     tokens: int
@@ -34,10 +32,11 @@ class Size(NamedTuple):
 
 
 def size_of(world: World, protocol: Protocol, filler: int, count: Count) -> Size:
-    steps = phase_a(world, protocol, filler)
-    nodes = oracle(world, steps[-1].node)
-    seen = [Seen(step.command, step.observation) for step in steps]
-    seen += [Seen(node.commands[-1], node.moment.observation) for node in nodes[1:]]
+    """The lengths of one game, played by the reference."""
+    steps = world.walk(protocol, filler)
+    nodes = follow(world, steps[-1].node)
+    seen = [Seen(step.action, step.observation) for step in steps]
+    seen += [Seen(node.actions[-1], node.moment.observation) for node in nodes[1:]]
     # The reader at the last decision is shown its observation apart; the last node comes after it.
     history = render_history(seen[:-2], seen[-2].action)
     return Size(phase_a=len(steps) - 1, phase_b=len(nodes) - 1, tokens=count(history))
@@ -51,17 +50,20 @@ def size_rows(
     count: Count,
     on_game: Callable[[], object] = lambda: None,
 ) -> list[dict[str, int | float]]:
-    """One row per room count and filler length; one-room games have no room for a walk."""
+    """One row per level and filler; sealed games are left out, and a game without anywhere to go has no walk."""
     sizes: dict[tuple[int, int], list[Size]] = {}
     for game in games:
-        world = World.open(archive, game)
-        for filler in fillers if game.rooms > 1 else (0,):
-            sizes.setdefault((game.rooms, filler), []).append(size_of(world, protocol, filler, count))
+        if archive.is_sealed(game):
+            on_game()
+            continue
+        world = archive.world(game)
+        for filler in fillers if world.can_walk else (0,):
+            sizes.setdefault((game.level, filler), []).append(size_of(world, protocol, filler, count))
         world.close()
         on_game()
     return [
         {
-            "rooms": rooms,
+            "level": level,
             "filler": filler,
             "phase_a_steps": fmean(size.phase_a for size in found),
             "phase_b_steps": fmean(size.phase_b for size in found),
@@ -69,5 +71,5 @@ def size_rows(
             "history_tokens_max": max(size.tokens for size in found),
             "games": len(found),
         }
-        for (rooms, filler), found in sorted(sizes.items())
+        for (level, filler), found in sorted(sizes.items())
     ]

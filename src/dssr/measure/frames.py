@@ -46,7 +46,7 @@ class EpisodeRow(Cell, frozen=True):
     episode: str
     """Key of the episode; steps, audits and lags name it too."""
     split: Split
-    rooms: int
+    level: int
     outcome: Outcome
     success: bool | None
     """None when the episode broke: such an episode is not lost."""
@@ -54,7 +54,7 @@ class EpisodeRow(Cell, frozen=True):
     max_score: int
     steps: int
     reveal: int
-    """Step whose observation is the recipe."""
+    """Step whose observation tells the task."""
     begin: int
     """First step with a decision."""
     truncations: int
@@ -70,7 +70,7 @@ class StepRow(Cell, frozen=True):
     episode: str
     step: int
     kind: Kind
-    room: str
+    place: str
     arrived_by: str | None
     """The action that led here."""
     observation: str
@@ -131,7 +131,7 @@ def _episodes(study: Study) -> Iterator[EpisodeRow]:
                 game=game,
                 episode=one.key,
                 split=one.split,
-                rooms=one.rooms,
+                level=one.level,
                 outcome=one.outcome,
                 success=None if one.outcome == "error" else one.outcome == "won",
                 score=one.score,
@@ -157,7 +157,7 @@ def _steps(study: Study) -> Iterator[StepRow]:
                     episode=episode.key,
                     step=one.index,
                     kind=one.kind,
-                    room=one.room,
+                    place=one.place,
                     arrived_by=one.action,
                     observation=one.observation,
                     state=write.state,

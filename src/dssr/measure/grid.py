@@ -9,7 +9,7 @@ from dssr.agent.memory import FULL
 from dssr.config import Config
 from dssr.errors import UsageError
 from dssr.types import Cell, Grid, Job, Split
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 
 T = TypeVar("T")
 
@@ -24,10 +24,12 @@ def grid_of(
     split: Split = "valid",
     lag: bool = False,
 ) -> Grid:
-    """The grid asked for; what is not given comes from the configuration. `games` is how many per room count."""
-    chosen = [game for rooms in config.games.rooms for game in archive.games(split, rooms)[:games]]
+    """The grid asked for; what is not given comes from the configuration. `games` is how many per level."""
+    chosen = [game for level in config.games.levels for game in archive.games(split, level)[:games]]
     if not chosen:
-        raise UsageError(f"{archive.folder} has no {split} games of {list(config.games.rooms)} rooms; make some first.")
+        raise UsageError(
+            f"{archive.folder} has no {split} games of the levels {list(config.games.levels)}; make some first."
+        )
     low = [number for number in (*budgets, *(filler + 1 for filler in fillers)) if number < 1]
     if low or (games is not None and games < 1):
         raise UsageError("A budget and a number of games must be at least 1, and a filler at least 0.")

@@ -10,7 +10,8 @@ from dssr.agent.episode import Agent
 from dssr.agent.history import render_history
 from dssr.config import MeasureConfig
 from dssr.measure.audit import audited_steps, history_at, options_of
-from dssr.types import Chunk, ChunkKind, Lag, Played, Record, Step
+from dssr.types import Chunk, Lag, Played, Record, Step
+from dssr.worlds.base import Words
 
 
 class Relevance(Record, frozen=True):
@@ -18,22 +19,23 @@ class Relevance(Record, frozen=True):
 
     lag: int
     """Steps from the end of the chunk to the decision."""
-    kind: ChunkKind
+    kind: str
+    """The world's name for this kind of stretch."""
     rise: float
 
 
-def chunks_of(steps: Sequence[Step], index: int, reveal: int, block: int) -> tuple[Chunk, ...]:
-    """The history before step `index`, whole: one chunk per room visit of Phase A, blocks of steps in Phase B."""
+def chunks_of(steps: Sequence[Step], index: int, reveal: int, block: int, words: Words) -> tuple[Chunk, ...]:
+    """The history before step `index`, whole: one chunk per stay at a place in Phase A, blocks of steps in Phase B."""
     phase_a = [step for step in steps[:index] if step.kind != "act"]
     phase_b = [step for step in steps[:index] if step.kind == "act"]
     chunks = []
     for visit in dict.fromkeys(step.visit for step in phase_a):
         places = [step.index for step in phase_a if step.visit == visit]
-        kind: ChunkKind = "cookbook" if reveal in places else "visit"
-        chunks.append(Chunk(kind, places[0], places[-1]))
+        kind = words.reveal_chunk if reveal in places else words.visit_chunk
+        chunks.append(Chunk(kind.name, places[0], places[-1]))
     for start in range(0, len(phase_b), block):
         part = phase_b[start : start + block]
-        chunks.append(Chunk("block", part[0].index, part[-1].index))
+        chunks.append(Chunk(words.block_chunk.name, part[0].index, part[-1].index))
     return tuple(chunks)
 
 
@@ -46,7 +48,7 @@ def without(steps: Sequence[Step], index: int, chunk: Chunk) -> str:
 async def measure_lag(played: Played, index: int, goal: str, agent: Agent, block: int) -> Lag:
     """Leave one chunk out at a time, at one decision point."""
     steps, step = played.steps, played.steps[index]
-    chunks = chunks_of(steps, index, played.episode.reveal, block)
+    chunks = chunks_of(steps, index, played.episode.reveal, block, agent.worlds.domain.words)
     contexts = [history_at(steps, index), *(without(steps, index, chunk) for chunk in chunks)]
     full, *rest = await asyncio.gather(
         *(agent.reader.nll(goal, context, step.observation, options_of(step)) for context in contexts)

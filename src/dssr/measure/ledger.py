@@ -114,7 +114,7 @@ async def gates(config: Config | str = "nano", *, write: bool = False) -> list[E
     settings = configured(config)
     ledger = ledger_of(settings)
     if write:
-        ledger.write(statements(settings.gates, settings.stats.lag_fillers), now())
+        ledger.write(statements(settings.gates, settings.stats.long_fillers), now())
     return ledger.entries()
 
 

@@ -22,8 +22,7 @@ from dssr.models.base import Choose, Generate, Model
 from dssr.models.cache import CachedModel
 from dssr.session import Session, configured, verb
 from dssr.types import LABELS, Cell, Grid, Moment, Record, Split, View
-from dssr.worlds.cooking.protocol import PhaseStep, phase_a
-from dssr.worlds.cooking.world import options_at
+from dssr.worlds.base import WalkStep
 
 
 class Load(Record, frozen=True):
@@ -179,9 +178,9 @@ def _cell(
 def walk_of(game: str, config: Config, filler: int, agent: Agent) -> Walk:
     """Phase A of a game, walked once."""
     with agent.worlds.playing(game) as world:
-        steps = phase_a(world, config.protocol.kind, filler)
+        steps = world.walk(config.protocol.kind, filler)
         moment, index = steps[-1].node.moment, len(steps) - 1
-        commands = options_at(moment, game, index).commands
+        commands = world.options(steps[-1].node, index).commands
         choice = agent.reader.messages(world.goal, "", steps[-1].observation, commands)
     return Walk(
         steps=len(steps),
@@ -193,9 +192,9 @@ def walk_of(game: str, config: Config, filler: int, agent: Agent) -> Walk:
     )
 
 
-def _history(steps: tuple[PhaseStep, ...]) -> str:
+def _history(steps: tuple[WalkStep, ...]) -> str:
     """As the reader would be shown it at the first decision."""
-    return render_history([_Happened(step.command, step.observation) for step in steps[:-1]], steps[-1].command)
+    return render_history([_Happened(step.action, step.observation) for step in steps[:-1]], steps[-1].action)
 
 
 @dataclass(frozen=True)
@@ -255,8 +254,8 @@ async def measured_rates(grid: Grid, config: Config, agent: Agent) -> tuple[floa
     kit = Kit(budget, agent.reader.tokenizer, agent.writer, None, 0.0, 0)
     writer = Prompted(kit, agent.prompts.writer(ORACLE_STYLE, budget))
     with agent.worlds.playing(grid.games[0]) as world:
-        steps = phase_a(world, config.protocol.kind, max(grid.fillers))
-        commands = options_at(steps[-1].node.moment, grid.games[0], len(steps) - 1).commands
+        steps = world.walk(config.protocol.kind, max(grid.fillers))
+        commands = world.options(steps[-1].node, len(steps) - 1).commands
         seen = [steps[place % len(steps)].observation for place in range(CALLS)]
         reading = [agent.reader.messages(world.goal, text, steps[-1].observation, commands) for text in seen]
         writing = [writer.messages(View(world.goal, None, text), "") for text in seen]

@@ -55,7 +55,7 @@ class CellRow(Cell, frozen=True):
     points: int
     """Audited decisions."""
     coverage: float | None
-    """Mean share of the recipe's directives in the states of audited decisions."""
+    """Mean share of the facts worth following in the states of audited decisions."""
     truncated: float | None
     """Share of writes that had to be cut to the budget."""
     tokens: float | None
@@ -199,7 +199,7 @@ def groups(study: Study) -> dict[CellGroup, dict[int, Cell]]:
 
 def long_fillers(study: Study) -> tuple[int, ...]:
     """The fillers that stand for "long" wherever one value does."""
-    return study.config.stats.lag_fillers
+    return study.config.stats.long_fillers
 
 
 # ---------------------------------------------------------------- one row per cell, one per group

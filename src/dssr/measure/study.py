@@ -16,6 +16,7 @@ from dssr.record import log
 from dssr.record.run import Run
 from dssr.stats.bootstrap import Resampler, align
 from dssr.types import Audit, Cell, Episode, Lag, Record, Step
+from dssr.worlds.base import Domain, find_domain
 
 if TYPE_CHECKING:
     import polars
@@ -45,6 +46,11 @@ class Study:
     """By episode and step."""
     problems: tuple[Problem, ...]
     sampler: Resampler
+
+    @property
+    def domain(self) -> Domain:
+        """The kind of world that the games are of."""
+        return find_domain(self.config.games.world)
 
     @classmethod
     def load(cls, runs: Iterable[Run | str | Path]) -> "Study":

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from dssr.config import Config
+from dssr.config import Config, upgraded
 from dssr.errors import RecordError
 from dssr.record import log
 from dssr.record.files import Lock, sync_folder, told, write_all, write_whole
@@ -134,7 +134,9 @@ class Run:
                 f"{path} is not a run directory: it has no run.json; give the folder a dssr command made."
             )
         try:
-            return cls(path, msgspec.json.decode(file.read_bytes(), type=RunInfo), None)
+            plain = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+            stored = plain | {"config": upgraded(plain.get("config", {}))}
+            return cls(path, msgspec.convert(stored, RunInfo), None)
         except msgspec.MsgspecError as error:
             raise RecordError(f"{file} is damaged ({error}); restore it from a copy or start a new run.") from error
 

@@ -46,17 +46,22 @@ class Answer(Record, frozen=True):
         return "".join(piece for piece, _ in self.sentence)
 
 
-def answers(cells: Sequence[CellRow], rows: Sequence[AnswerRow], half_lives: Mapping[str, int | None]) -> list[Answer]:
-    """One answer per memory, from the rows of the grid and, where decisions were audited, of `answer_rows`."""
+def answers(
+    cells: Sequence[CellRow], rows: Sequence[AnswerRow], half_lives: Mapping[str, int | None], task: str
+) -> list[Answer]:
+    """One answer per memory, from the rows of the grid and, where decisions were audited, of `answer_rows`.
+
+    `task` is the world's word for what the reveal tells.
+    """
     found = []
     for name in dict.fromkeys(row.memory for row in cells):
         mine = [row for row in rows if row.memory == name]
         played = [row for row in cells if row.memory == name]
-        found.append(_answer(name, played, sorted(mine, key=lambda row: row.budget or 0), half_lives.get(name)))
+        found.append(_answer(name, played, sorted(mine, key=lambda row: row.budget or 0), half_lives.get(name), task))
     return found
 
 
-def _answer(name: str, cells: Sequence[CellRow], rows: Sequence[AnswerRow], half_life: int | None) -> Answer:
+def _answer(name: str, cells: Sequence[CellRow], rows: Sequence[AnswerRow], half_life: int | None, task: str) -> Answer:
     verdict, badge = _verdict(name, rows)
     budgets = sorted({row.budget for row in cells if row.budget is not None})
     sizes: list[int | None] = [*budgets] or [None]
@@ -71,7 +76,7 @@ def _answer(name: str, cells: Sequence[CellRow], rows: Sequence[AnswerRow], half
         pieces.append((_range(beta), False))
     if half_life is not None:
         times = "one rewrite" if half_life == 1 else f"{half_life} rewrites"
-        pieces.append((f"; half of the recipe was gone after {times}", False))
+        pieces.append((f"; half of the {task} was gone after {times}", False))
     pieces.append((".", False))
     return Answer(name, verdict, badge, pieces)
 
@@ -125,7 +130,7 @@ def _nats(value: float) -> str:
 
 
 def half_lives(curves: Sequence[SurvivalCurve]) -> dict[str, int | None]:
-    """Per memory the rewrites after which its state held less than half of the recipe, at any budget.
+    """Per memory the rewrites after which its state held less than half of the facts, at any budget.
 
     None when it never came to that. With several budgets the longest counts: every budget had lost it by then.
     """

@@ -59,7 +59,7 @@ def pack(study: Study, limit: int = LIMIT) -> Packed:
             continue
         size += len(text)
         episode = next(cell[game] for cell in study.episodes.values() if game in cell)
-        games.append({"id": game, "rooms": episode.rooms, "split": episode.split})
+        games.append({"id": game, "level": episode.level, "split": episode.split})
         chunks.append(text)
         rows += found
     return Packed(games, rows, chunks, curves.rows(), left_out)
@@ -77,7 +77,7 @@ def _squeeze(block: dict[str, Any]) -> str:
 
 def _game(study: Study, game: str, number: int, curves: Curves) -> tuple[dict[str, Any], list[list[Any]]]:
     texts = Texts()
-    directives: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
     stored: list[dict[str, Any]] = []
     rows: list[list[Any]] = []
     for place, cell in enumerate(ordered(study)):
@@ -85,20 +85,20 @@ def _game(study: Study, game: str, number: int, curves: Curves) -> tuple[dict[st
         steps = study.steps(episode.key) if episode is not None else []
         if episode is None or not steps:
             continue
-        one = trace(episode, steps)
-        directives = directives or one.directives
-        if one.directives:
+        one = trace(study.domain, episode, steps)
+        facts = facts or one.facts
+        if one.facts:
             curves.add(cell, one)
         rows.append([number, place, *_outline(episode, len(steps)), len(stored)])
         stored.append(
             {
                 "steps": [_step(step, episode, texts) for step in steps],
                 "audits": _audits(study.audits.get(cell, {}).get(game, []), texts),
-                "present": one.present or ["0" * len(steps)] * len(directives),
-                "done": one.done or [-1] * len(directives),
+                "present": one.present or ["0" * len(steps)] * len(facts),
+                "done": one.done or [-1] * len(facts),
             }
         )
-    return {"strings": texts.strings, "directives": directives, "episodes": stored}, rows
+    return {"strings": texts.strings, "facts": facts, "episodes": stored}, rows
 
 
 def _outline(episode: Episode, steps: int) -> list[Any]:
@@ -114,7 +114,7 @@ def _step(step: Step, episode: Episode, texts: Texts) -> list[Any]:
     shown = episode.job.cell.memory != FULL and is_written(episode, step)
     return [
         step.kind,
-        texts.place(step.room),
+        texts.place(step.place),
         texts.maybe(step.action),
         texts.place(step.observation),
         texts.place(write.state) if shown else None,

@@ -188,7 +188,7 @@ def _messages(step: Step) -> list[Any]:
     from inspect_ai.model import ChatMessageAssistant, ChatMessageUser
 
     place = f"step-{step.index:04d}"
-    facts: dict[str, Any] = {"step": step.index, "kind": step.kind, "room": step.room, "tokens": step.write.tokens}
+    facts: dict[str, Any] = {"step": step.index, "kind": step.kind, "room": step.place, "tokens": step.write.tokens}
     kept = step.write.state or f"({step.write.note or 'empty'})"
     reply = f"State:\n{kept}"
     if step.decision is not None:

@@ -46,12 +46,13 @@ def draw_figures(study: Study, curves: Sequence[SurvivalCurve], folder: Path) ->
     """Write every figure that the study has data for; returns the files."""
     cells = cell_rows(study)
     audited = any(study.audits.values())
+    since = f"rewrites since the {study.domain.words.task} was shown"
     makers: dict[str, Callable[[], Figure]] = {"success-by-filler": lambda: success_by_filler(cells)}
     if audited:
         makers |= {
             "decomposition": lambda: decomposition(cells),
             "kappa-by-filler": lambda: kappa_by_filler(cells),
-            "kappa-by-rewrites": lambda: binned(rewrite_rows(study), "rewrites since the recipe was shown"),
+            "kappa-by-rewrites": lambda: binned(rewrite_rows(study), since),
             "success-against-delta": lambda: association(cells),
         }
     if audited and study.lags:
@@ -59,7 +60,7 @@ def draw_figures(study: Study, curves: Sequence[SurvivalCurve], folder: Path) ->
         rows = [row for row in lag_bin_rows(study) if row.threshold == threshold]
         makers["kappa-by-lag"] = lambda: binned(rows, "measured lag ℓ, steps")
     if curves:
-        makers["fact-survival"] = lambda: survival(curves)
+        makers["fact-survival"] = lambda: survival(curves, since, study.domain.words.fact)
     return save_figures(makers, folder)
 
 
@@ -164,8 +165,8 @@ def association(cells: Sequence[CellRow]) -> Figure:
     return figure
 
 
-def survival(curves: Sequence[SurvivalCurve]) -> Figure:
-    """Share of the recipe that the state holds until the task begins."""
+def survival(curves: Sequence[SurvivalCurve], since: str, fact: str) -> Figure:
+    """Share of the facts that the state holds until the task begins."""
     budgets = _budgets(curves)
     figure, panels = side_by_side(len(budgets), 3.1, sharey=True)
     for panel, budget in zip(panels, budgets, strict=True):
@@ -173,9 +174,9 @@ def survival(curves: Sequence[SurvivalCurve]) -> Figure:
             for row in curves:
                 if row.memory == memory and _in_panel(row, budget):
                     panel.plot([100 * share for share in row.share], color=color, label=memory)
-        panel.set_xlabel("rewrites since the recipe was shown")
+        panel.set_xlabel(since)
         panel.set_title(_panel_title(budget), loc="left")
-    panels[0].set_ylabel("directives in the state, %")
+    panels[0].set_ylabel(f"{fact}s in the state, %")
     legend(figure, panels)
     return figure
 
@@ -238,7 +239,7 @@ def legend(figure: Figure, panels: Sequence[Axes]) -> None:
 
 
 def draw_training(tables: Sequence[Table], folder: Path) -> list[Path]:
-    """Success and regret by round, and what candidates keep of the recipe, where there are rows for them."""
+    """Success and regret by round, and what candidates keep of the task, where there are rows for them."""
     success, kappa = (_rows(tables, f"rounds-{quantity}", RoundRow) for quantity in ("success", "kappa"))
     coverage = _rows(tables, "coverage", CoverageRow)
     makers: dict[str, Callable[[], Figure]] = {}
@@ -286,7 +287,7 @@ def by_distance(rows: Sequence[CoverageRow]) -> Figure:
         values = [kept[bins[place]] for place in places]
         found[0].plot(places, values, color=color, marker=mark, ms=4, label=name)
     found[0].set_xticks(range(len(bins)), bins)
-    found[0].set_xlabel("steps since the recipe was shown")
-    found[0].set_ylabel("directives in candidates, %")
+    found[0].set_xlabel("steps since the reveal")
+    found[0].set_ylabel("facts held by candidates, %")
     legend(figure, found)
     return figure

@@ -21,7 +21,6 @@ from dssr.stats.bootstrap import Interval
 from dssr.types import LABELS
 
 SCRIPTS = ("util.js", "charts.js", "overview.js", "timeline.js", "explorer.js", "main.js")
-KINDS = {"cookbook": "the cookbook", "visit": "a room visit before the task", "block": "a step of the task itself"}
 DIGITS = 5
 """Decimals of the estimates in the page's data."""
 
@@ -42,6 +41,7 @@ def render_page(study: Study, packed: Packed, against_paper: bool = False) -> st
         counts=_counts(study, cells),
         association=_association(study),
         lag_note=_lag_note(study),
+        words=study.domain.words,
         intervals=_intervals(study),
         provenance=_provenance(study),
         footer=_footer(study, packed),
@@ -55,7 +55,7 @@ def render_page(study: Study, packed: Packed, against_paper: bool = False) -> st
 def memory_answers(study: Study, packed: Packed) -> list[Answer]:
     """One sentence per memory."""
     rows = answer_rows(study) if any(study.audits.values()) else []
-    return answers(cell_rows(study), rows, half_lives(packed.curves))
+    return answers(cell_rows(study), rows, half_lives(packed.curves), study.domain.words.task)
 
 
 def inert(value: object) -> str:
@@ -69,6 +69,7 @@ def _summary(study: Study, cells: Sequence[CellRow], packed: Packed, against_pap
     audited = any(study.audits.values())
     budgets = sorted({cell.budget for cell in study.cells if cell.budget is not None})
     return {
+        "words": {name: getattr(study.domain.words, name) for name in ("task", "fact", "level")},
         "memories": memory_answers(study, packed),
         "budgets": budgets,
         "fillers": sorted({cell.filler for cell in study.cells}),
@@ -208,7 +209,7 @@ def _lag_note(study: Study) -> str:
         return ""
     threshold = study.config.measure.lag_threshold
     shares = {row.kind: row.share for row in chunk_rows(study) if row.threshold == threshold}
-    parts = [f"{word} in {100 * shares[kind]:.0f} %" for kind, word in KINDS.items() if shares.get(kind)]
+    parts = [f"{word} in {100 * shares[kind]:.0f} %" for kind, word in study.domain.words.chunks if shares.get(kind)]
     undefined = 100 * (shares.get("undefined") or 0.0)
     return (
         f"The stretch that mattered most was {', '.join(parts) or 'none in any'} of the measured decisions; "

@@ -18,7 +18,12 @@ from dssr.measure.rows import (
 )
 from dssr.measure.study import Study
 from dssr.report.paper import paper_cells
-from dssr.report.survival import kitchen_rows, losses, protocol_rows, shared_point_rows
+from dssr.report.survival import (
+    losses,
+    protocol_rows,
+    shared_point_rows,
+    start_rows,
+)
 from dssr.report.tables import Column, Kind, Table
 from dssr.stats.bootstrap import Interval
 from dssr.types import Record
@@ -131,7 +136,9 @@ def _chunks(study: Study) -> Table:
 def _rewrites(study: Study) -> Table:
     found = _across([(_group(row), row.bin, row.kappa) for row in rewrite_rows(study)])
     columns = [*HEAD, *_places(found, "kappa", "{}", "nats")]
-    return _table("rewrites", "κ by rewrites since the recipe was shown", columns, _lines(found), study)
+    return _table(
+        "rewrites", f"κ by rewrites since the {study.domain.words.task} was shown", columns, _lines(found), study
+    )
 
 
 def _rewrite_contrasts(study: Study) -> Table:
@@ -158,9 +165,12 @@ def _in_points(row: ContrastRow) -> Interval | None:
 
 def _lag_grid(study: Study) -> Table:
     columns = [*HEAD, FILLER, Column("success", "success %", "percent"), Column("kappa", "κ", "nats")]
-    columns += [Column("kitchen_games", "from the kitchen", "count"), Column("kitchen", "success %", "percent")]
+    columns += [
+        Column("home_games", f"from the {study.domain.words.home}", "count"),
+        Column("home", "success %", "percent"),
+    ]
     columns += [Column("elsewhere_games", "from elsewhere", "count"), Column("elsewhere", "success %", "percent")]
-    return _table("lag-grid", "Lag grid, split by where the task starts", columns, kitchen_rows(study), study)
+    return _table("lag-grid", "Lag grid, split by where the task starts", columns, start_rows(study), study)
 
 
 def _pilot(study: Study) -> Table:
@@ -171,16 +181,17 @@ def _pilot(study: Study) -> Table:
 
 def _pairs(study: Study) -> Table:
     columns = [Column("game", "game"), BUDGET, FILLER, Column("step", "step", "count"), Column("memory", "memory")]
-    columns += [Column("held", "recipe kept %", "percent"), Column("state", "state")]
+    columns += [Column("held", f"{study.domain.words.task} kept %", "percent"), Column("state", "state")]
     rows = shared_point_rows(study, BASE)
     return _table("pairs", "Two writers at the same write point", columns, rows, study)
 
 
 def _losses(study: Study) -> Table:
-    columns = [MEMORY, BUDGET, FILLER, Column("game", "game"), Column("directive", "directive")]
+    fact = study.domain.words.fact
+    columns = [MEMORY, BUDGET, FILLER, Column("game", "game"), Column("fact", fact)]
     columns += [Column("step", "step", "count"), Column("rewrites", "rewrite", "count")]
     columns += [Column("before", "state before"), Column("after", "state after")]
-    return _table("losses", "Rewrites that lost a directive", columns, losses(study), study)
+    return _table("losses", f"Rewrites that lost a {fact}", columns, losses(study), study)
 
 
 MAKERS: dict[str, Callable[[Study], Table]] = {
@@ -203,7 +214,7 @@ EMPTY = {
     "contrasts": f"it compares other memories with {BASE}; play both with `dssr diagnose --memory`.",
     "protocols": "the runs know one protocol; set `kind` under [protocol], `dssr diagnose` again, report both.",
     "pairs": f"it needs {BASE} and another written memory on the same games, and steps stored with them.",
-    "losses": "no rewrite lost a directive that was still needed.",
+    "losses": "no rewrite lost a fact that was still needed.",
 }
 
 

@@ -1,38 +1,38 @@
-"""When each directive of a recipe was in the state, which rewrite dropped it, and when it was carried out.
+"""When each fact worth following was in the state, which rewrite dropped it, and when it was carried out.
 
-Rows read from single episodes: two writers at one write point, rewrites that lost something, starts by room.
+Rows read from single episodes: two writers at one write point, rewrites that lost something, starts by place.
 """
 
 from collections.abc import Sequence
 
 import msgspec
 
+from dssr.measure.coverage import survival
 from dssr.measure.rows import CellGroup, CellRow, cell_rows, compared, game_values, mean_of
 from dssr.measure.study import Study
 from dssr.stats.bootstrap import Interval
 from dssr.types import Cell, Episode, Record, Step
-from dssr.worlds.cooking.coverage import survival
+from dssr.worlds.base import Domain
 
 FULL = "full"
 EXAMPLES = 6
-"""Lost directives, and pairs of writers, that a report shows."""
-KITCHEN = "kitchen"
+"""Lost facts, and pairs of writers, that a report shows."""
 
 
 class Trace(Record, frozen=True):
-    """The directives of one episode, step by step."""
+    """The facts worth following in one episode, step by step."""
 
-    directives: tuple[str, ...]
+    facts: tuple[str, ...]
     present: tuple[str, ...]
-    """Per directive one character a step: `1` when the state held it."""
+    """Per fact one character a step: `1` when the state held it."""
     done: tuple[int, ...]
-    """Per directive the first step after it was carried out; -1 when it never was."""
+    """Per fact the first step after it was carried out; -1 when it never was."""
     reveal: int
     begin: int
 
 
 class SurvivalCurve(CellGroup, frozen=True):
-    """Share of the recipe that the state holds, by rewrites since it was shown."""
+    """Share of the facts that the state holds, by rewrites since the reveal."""
 
     share: tuple[float, ...]
     """Mean over episodes, by rewrites."""
@@ -41,16 +41,16 @@ class SurvivalCurve(CellGroup, frozen=True):
 
 
 class Loss(Record, frozen=True):
-    """A rewrite that dropped a directive which was still needed."""
+    """A rewrite that dropped a fact which was still needed."""
 
     memory: str
     budget: int | None
     filler: int
     game: str
-    directive: str
+    fact: str
     step: int
     rewrites: int
-    """Since the recipe was shown."""
+    """Since the reveal."""
     before: str
     """The state that still held it."""
     after: str
@@ -65,15 +65,15 @@ class SharedPointRow(Record, frozen=True):
     filler: int
     step: int
     held: float
-    """Share of the recipe's directives in the state."""
+    """Share of the facts in the state."""
     state: str
 
 
-class KitchenRow(CellRow, frozen=True):
-    """A cell with success split by whether the task starts in the kitchen."""
+class StartRow(CellRow, frozen=True):
+    """A cell with success split by whether Phase B starts where the task is carried out."""
 
-    kitchen_games: int
-    kitchen: Interval | None
+    home_games: int
+    home: Interval | None
     elsewhere_games: int
     elsewhere: Interval | None
 
@@ -92,19 +92,18 @@ class ProtocolRow(Record, frozen=True):
     """Why the two cannot be compared."""
 
 
-def trace(episode: Episode, steps: Sequence[Step]) -> Trace:
-    """Follow every directive through an episode; an episode that broke before the recipe has none."""
+def trace(domain: Domain, episode: Episode, steps: Sequence[Step]) -> Trace:
+    """Follow every fact through an episode; an episode that broke before the reveal has none."""
     reveal = episode.reveal
     if not 0 <= reveal < len(steps):
         return Trace((), (), (), reveal, episode.begin)
     marks: dict[str, str] = {}
     done: dict[str, int] = {}
-    for row in survival(steps, reveal):
-        name = row["directive"]
-        present = row["present"] or episode.job.cell.memory == FULL
-        marks[name] = marks.get(name, "0" * reveal) + ("1" if present else "0")
-        if row["done"]:
-            done.setdefault(name, row["step"])
+    for mark in survival(domain.facts(steps, reveal), steps, reveal):
+        present = mark.present or episode.job.cell.memory == FULL
+        marks[mark.fact] = marks.get(mark.fact, "0" * reveal) + ("1" if present else "0")
+        if mark.done:
+            done.setdefault(mark.fact, mark.step)
     # The last step of an episode has no state of its own: nothing is to be decided any more.
     filled = tuple(text.ljust(len(steps), text[-1]) for text in marks.values())
     return Trace(tuple(marks), filled, tuple(done.get(name, -1) for name in marks), reveal, episode.begin)
@@ -116,7 +115,7 @@ def is_written(episode: Episode, step: Step) -> bool:
 
 
 class Curves:
-    """Share of the recipe that the state holds, by rewrites since it was shown, until the task begins.
+    """Share of the facts that the state holds, by rewrites since the reveal, until the task begins.
 
     Later steps would mislead: what was remembered is carried out and gone, what was forgotten stays to be counted.
     """
@@ -148,26 +147,26 @@ class Curves:
 
 
 def held(one: Trace, step: int) -> float:
-    """Share of the directives that the state of a step holds."""
+    """Share of the facts that the state of a step holds."""
     return sum(marks[step] == "1" for marks in one.present) / len(one.present) if one.present else 0.0
 
 
 def losses(study: Study, limit: int = EXAMPLES) -> list[Loss]:
-    """Examples of lost directives, the first of each game and memory, spread over the cells."""
+    """Examples of lost facts, the first of each game and memory, spread over the cells."""
     found: list[Loss] = []
     for game in study.games:
         for cell in study.cells:
             episode = study.episodes[cell].get(game)
             if episode is not None and cell.memory != FULL and len(found) < limit:
-                found += first_loss(episode, study.steps(episode.key))
+                found += first_loss(study.domain, episode, study.steps(episode.key))
     return found
 
 
-def first_loss(episode: Episode, steps: Sequence[Step]) -> list[Loss]:
-    """The first rewrite after the reveal that dropped a directive still needed, as a list of one or none."""
-    one = trace(episode, steps)
+def first_loss(domain: Domain, episode: Episode, steps: Sequence[Step]) -> list[Loss]:
+    """The first rewrite after the reveal that dropped a fact still needed, as a list of one or none."""
+    one = trace(domain, episode, steps)
     for step in range(one.reveal + 1, len(steps)):
-        for text, marks, done in zip(one.directives, one.present, one.done, strict=True):
+        for text, marks, done in zip(one.facts, one.present, one.done, strict=True):
             if marks[step - 1 : step + 1] == "10" and not 0 <= done <= step:
                 before, after = steps[step - 1].write.state, steps[step].write.state
                 cell, game = episode.job.cell, episode.job.game
@@ -177,7 +176,7 @@ def first_loss(episode: Episode, steps: Sequence[Step]) -> list[Loss]:
 
 
 def shared_point_rows(study: Study, base: str) -> list[SharedPointRow]:
-    """Where the base had just lost something, what another writer kept of the recipe at the very same write point."""
+    """Where the base had just lost something, what another writer kept at the very same write point."""
     rows: list[SharedPointRow] = []
     for cell in study.cells:
         if cell.memory != base:
@@ -193,7 +192,7 @@ def _same_walk(one: Cell, other: Cell) -> bool:
 
 
 def _pair(study: Study, cell: Cell, other: Cell) -> list[SharedPointRow]:
-    """The first game and step before Phase B where the two states hold different parts of the recipe."""
+    """The first game and step before Phase B where the two states hold different parts of the task."""
     for game in study.games:
         episodes = [study.episodes[one].get(game) for one in (cell, other)]
         if any(episode is None or episode.outcome == "error" for episode in episodes):
@@ -202,7 +201,7 @@ def _pair(study: Study, cell: Cell, other: Cell) -> list[SharedPointRow]:
         steps = [study.steps(episode.key) for episode in known]
         if not all(steps):
             continue
-        traces = [trace(episode, mine) for episode, mine in zip(known, steps, strict=True)]
+        traces = [trace(study.domain, episode, mine) for episode, mine in zip(known, steps, strict=True)]
         for step in range(known[0].reveal, known[0].begin + 1):
             shares = [held(one, step) for one in traces]
             if shares[0] != shares[1]:
@@ -214,23 +213,23 @@ def _pair(study: Study, cell: Cell, other: Cell) -> list[SharedPointRow]:
     return []
 
 
-def kitchen_rows(study: Study) -> list[KitchenRow]:
-    """The grid with success split by whether Phase B starts in the kitchen, where nothing needs to be found."""
+def start_rows(study: Study) -> list[StartRow]:
+    """The grid with success split by whether Phase B starts where the task is carried out."""
     rows = []
     for cell, row in zip(study.cells, cell_rows(study), strict=True):
-        kitchen: dict[str, float] = {}
+        home: dict[str, float] = {}
         elsewhere: dict[str, float] = {}
         for game, won in game_values(study, cell, "success").items():
             episode = study.episodes[cell][game]
             steps = study.steps(episode.key)
             if episode.begin < len(steps):
-                side = kitchen if steps[episode.begin].room == KITCHEN else elsewhere
+                side = home if study.domain.is_home(steps[episode.begin].place) else elsewhere
                 side[game] = won
         rows.append(
-            KitchenRow(
+            StartRow(
                 **msgspec.structs.asdict(row),
-                kitchen_games=len(kitchen),
-                kitchen=mean_of(kitchen, study.sampler),
+                home_games=len(home),
+                home=mean_of(home, study.sampler),
                 elsewhere_games=len(elsewhere),
                 elsewhere=mean_of(elsewhere, study.sampler),
             )

@@ -245,9 +245,9 @@ def _coverage(rows: Sequence[CoverageRow]) -> Table:
         Column("candidates", "candidates"),
         Column("since", "steps since the reveal"),
         Column("points", "points", "count"),
-        Column("coverage", "directives kept", "percent"),
+        Column("coverage", "facts kept", "percent"),
     )
-    title = "What candidates keep of the recipe, %"
+    title = "What candidates keep of the task, %"
     return Table("coverage", title, columns, tuple(rows))
 
 

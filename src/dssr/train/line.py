@@ -33,7 +33,7 @@ from dssr.train.results import (
 from dssr.train.round import GapReport, Round, adapter_folder, round_jobs
 from dssr.train.variants import MAIN, Variant, variant_of
 from dssr.types import Grid, Progress
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 
 if TYPE_CHECKING:
     pass

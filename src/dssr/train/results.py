@@ -2,7 +2,7 @@
 
 What a round's validation says: success and regret per filler, beside the untrained writer on the same games.
 
-What the training signal rewards: does the best-scored candidate hold more of the recipe? Pure functions.
+What the training signal rewards: does the best-scored candidate hold more of the task? Pure functions.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -70,7 +70,7 @@ class CreditRow(Record, frozen=True):
     coverage_best: float
     coverage_worst: float
     all_zero: float
-    """Share of points where no candidate holds any directive."""
+    """Share of points where no candidate holds any fact worth following."""
     differ: float
     """Share of points whose candidates differ in coverage."""
     best_above: float | None
@@ -100,7 +100,7 @@ class PairRow(Record, frozen=True):
 
 
 class CoverageRow(Record, frozen=True):
-    """What the candidates still held of the recipe so many steps after they could first know it; log `coverage`."""
+    """What the candidates still held of the task so many steps after they could first know it; log `coverage`."""
 
     candidates: str
     since: str
@@ -214,7 +214,7 @@ def credit_rows(
 ) -> list[CreditRow]:
     """One row for all points after the reveal, for each filler, and for each bin of steps since the reveal.
 
-    Before the reveal no state can hold a directive, and a recipe without directives has nothing to cover.
+    Before the reveal no state can hold a fact of the task, and a task without any has nothing to cover.
     """
     known = [point for point in points if point.since_reveal >= 1 and _covered(groups.get(point.key, ()))]
     parts: dict[str, list[WritePoint]] = {"all": known}
@@ -287,7 +287,7 @@ def _covered(group: Sequence[Candidate]) -> bool:
 
 
 def _coverage(candidate: Candidate) -> float:
-    assert candidate.coverage is not None, "points of recipes without directives are left out"
+    assert candidate.coverage is not None, "points of games without such facts are left out"
     return candidate.coverage
 
 

@@ -34,8 +34,7 @@ from dssr.seeds import rng_of, seed_of
 from dssr.session import Session, Stage
 from dssr.train.variants import Variant
 from dssr.types import Cell, Game, Job, Played, Record
-from dssr.worlds.base import Worlds
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive, Worlds
 
 AT_ONCE = 32
 """Episodes scored together: fewer than are played together, since each holds the roll-forwards of all its points."""

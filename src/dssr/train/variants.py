@@ -1,4 +1,4 @@
-"""The writers that are trained: what each changes about the one recipe."""
+"""The writers that are trained: what each changes about the one way of training."""
 
 from collections.abc import Sequence
 
@@ -29,7 +29,7 @@ class Variant(Record, frozen=True):
     own: bool = True
     """Collects episodes and candidates of its own; otherwise it learns from those of `dssr` with the same seed."""
     reachable: bool = False
-    """After the reveal, keep only points whose input state still holds a directive: what is gone cannot be kept."""
+    """After the reveal, keep only points whose input state still holds a fact of the task: what is gone stays gone."""
 
     @property
     def sampling(self) -> Sampling:

@@ -1,41 +1,271 @@
-"""Open worlds, shared by the episodes that play the same game."""
+"""What a world is. Implement `World` for one game and `Domain` for its kind, and everything else works on it.
 
-from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
+    archive = Archive.open("data/demo")                # dssr.worlds.archive: games made once, found by name
+    world = archive.world("valid-6-000")
+    walk = world.walk("post", 20)                      # Phase A: a script explores, is told the task, and walks
+    node, index = walk[-1].node, len(walk) - 1
+    options = world.options(node, index)               # what the reader chooses from, the reference among them
+    node = world.step(node, options.reference)         # any position can be played on from, as often as needed
+    node.moment.privileged.policy                      # the reference plan from there
+    archive.domain.facts(steps, reveal)                # what is worth following in a logged episode
 
-from dssr.worlds.cooking.archive import Archive
-from dssr.worlds.cooking.world import World
+Nothing outside `dssr.worlds` knows which world it is; `dssr.testing.WorldSuite` checks an implementation.
+"""
 
-IDLE = 16
-"""Worlds kept open although nobody plays them: the next job is often of the same game."""
+import importlib
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol
+
+import msgspec
+
+from dssr.config import Config, GamesConfig
+from dssr.errors import ConfigError
+from dssr.seeds import rng_of
+from dssr.types import LABELS, Game, Kind, Moment, Options, Record, Split, Step
+from dssr.types import Protocol as WalkProtocol
+
+DOMAINS = {"cooking": "dssr.worlds.cooking.domain:COOKING"}
+"""Name of a kind of world, as `games.world` gives it, to where its `Domain` lies."""
 
 
-class Worlds:
-    """One archive's games, opened when first played and closed when long unused."""
+# ---------------------------------------------------------------- one game
 
-    def __init__(self, archive: Archive) -> None:
-        self.archive = archive
-        self._open: OrderedDict[str, World] = OrderedDict()
-        self._players: dict[str, int] = {}
 
-    @contextmanager
-    def playing(self, game: str) -> Iterator[World]:
-        """The world of a game, guaranteed to stay open inside the block."""
-        if game not in self._open:
-            self._open[game] = World.open(self.archive, self.archive.game(game))
-        self._open.move_to_end(game)
-        self._players[game] = self._players.get(game, 0) + 1
-        try:
-            yield self._open[game]
-        finally:
-            self._players[game] -= 1
-            self._close(IDLE)
+class Node:
+    """A position in a game. Worlds hand these out; nobody else makes them."""
 
-    def close(self) -> None:
-        self._close(0)
+    __slots__ = ("_look", "_moment", "actions", "number")
 
-    def _close(self, keep: int) -> None:
-        idle = [game for game in self._open if not self._players.get(game)]
-        for game in idle[: max(0, len(idle) - keep)]:
-            self._open.pop(game).close()
+    def __init__(self, number: int, actions: tuple[str, ...], look: Callable[[int], Moment]) -> None:
+        self.number = number
+        """The world's own name for the position."""
+        self.actions = actions
+        """What was played to get here."""
+        self._look = look
+        self._moment: Moment | None = None
+
+    @property
+    def moment(self) -> Moment:
+        """What is the case here; asked of the world once."""
+        if self._moment is None:
+            self._moment = self._look(self.number)
+        return self._moment
+
+
+class WalkStep(NamedTuple):
+    """One step of a walk."""
+
+    kind: Kind
+    """`reveal` is the one step that tells the task in full."""
+    action: str | None
+    """What led here; None at step 0."""
+    observation: str
+    """As the agent is shown it: some protocols shorten that of the position."""
+    visit: int
+    """Number of the stay at one place; consecutive steps at the same place share it."""
+    node: Node
+
+
+class Secret(NamedTuple):
+    """A text that no prompt may show before an observation has shown it."""
+
+    kind: str
+    """The world's own word for it, for the report of a leak."""
+    text: str
+    form: Literal["line", "plan", "code"]
+    """`line`: words that a writer could put together, or once guess, itself. `plan`: actions, one a line; a few in a
+    row are searched for, however joined. `code`: a notation that nobody writes by chance."""
+
+
+class World(Protocol):
+    """One game, open for playing. Equal calls give equal answers, in any order, in any process."""
+
+    @property
+    def game(self) -> Game: ...
+
+    @property
+    def goal(self) -> str:
+        """What the agent is told to do, at every step."""
+        ...
+
+    @property
+    def can_walk(self) -> bool:
+        """Whether there is anywhere to go: if not, only walks of length 0 exist."""
+        ...
+
+    def start(self) -> Node:
+        """The position before the first action."""
+        ...
+
+    def step(self, node: Node, action: str) -> Node:
+        """The position after one action, which must be admissible there or the reference; else a `GameError`."""
+        ...
+
+    def options(self, node: Node, step: int) -> Options:
+        """What the reader may choose from at this step of an episode; see `lettered`."""
+        ...
+
+    def walk(self, protocol: WalkProtocol, filler: int) -> tuple[WalkStep, ...]:
+        """All steps of Phase A, step 0 included; with the walk after the reveal, a shorter one begins a longer one."""
+        ...
+
+    def oracle_lines(self, node: Node, long: bool) -> list[str]:
+        """What an all-knowing writer would keep here, the most important line first."""
+        ...
+
+    def secrets(self, nodes: Iterable[Node]) -> Iterable[Secret]:
+        """All that an agent which visits these positions may learn from observations alone; none for no positions."""
+        ...
+
+    def faults(self, max_actions: int) -> tuple[str, ...]:
+        """What makes the game useless, one sentence each: something needed is never shown, the reference loses …"""
+        ...
+
+    def close(self) -> None: ...
+
+
+# ---------------------------------------------------------------- one kind of world
+
+
+class KeyFact(Protocol):
+    """A fact worth following: told at the reveal, and to be kept until it is carried out."""
+
+    @property
+    def text(self) -> str: ...
+
+    def held_in(self, state: str) -> bool:
+        """Whether a state still tells it."""
+        ...
+
+    def done_by(self, action: str | None) -> bool:
+        """Whether an action carries it out."""
+        ...
+
+
+class ChunkKind(NamedTuple):
+    """A kind of stretch of history, as the relevance lag tells them apart."""
+
+    name: str
+    """In logs and tables."""
+    words: str
+    """In a sentence."""
+
+
+class Words(NamedTuple):
+    """How reports speak of a world."""
+
+    task: str
+    """What the reveal tells, after `the`: `recipe`."""
+    fact: str
+    """One part of it: `directive`."""
+    level: str
+    """What levels count: `rooms`."""
+    home: str
+    """Where the task is carried out, after `the`: `kitchen`."""
+    reveal_chunk: ChunkKind
+    visit_chunk: ChunkKind
+    block_chunk: ChunkKind
+
+    @property
+    def chunks(self) -> tuple[ChunkKind, ...]:
+        return self.reveal_chunk, self.visit_chunk, self.block_chunk
+
+
+class GamePlan(Record, frozen=True):
+    """One game to make."""
+
+    id: str
+    split: Split
+    level: int
+    seed: int
+    command: tuple[str, ...]
+    """How it is made, exactly; stored with the game."""
+
+
+class Domain(Protocol):
+    """A kind of world: how its games are made and opened, and what its logs tell without opening any."""
+
+    @property
+    def engine(self) -> str:
+        """Version of what makes and runs the games; a game made by another one is not played."""
+        ...
+
+    @property
+    def words(self) -> Words: ...
+
+    @property
+    def form_words(self) -> Collection[str]:
+        """Words of the oracle's lines that come from their form, not from facts."""
+        ...
+
+    def settled(self, games: GamesConfig) -> GamesConfig:
+        """The section with the world's own options checked and written out; a `ConfigError` says what is wrong."""
+        ...
+
+    def plans(self, games: GamesConfig) -> tuple[GamePlan, ...]:
+        """Every game of a configuration, in the order of making."""
+        ...
+
+    def make(self, plan: GamePlan, folder: Path) -> Game:
+        """Make one game, its files in `games/` of the archive's folder."""
+        ...
+
+    def files(self, path: Path) -> tuple[Path, ...]:
+        """The files that a game consists of, which its digest covers in this order; `path` is that of `Game.file`."""
+        ...
+
+    def open(self, game: Game, path: Path, kept: Path) -> World:
+        """The world of a game whose digest was checked; `kept` is a folder for what playing it costs time to find."""
+        ...
+
+    def facts(self, steps: Sequence[Step], reveal: int) -> tuple[KeyFact, ...]:
+        """What is worth following in a logged episode, from what its step `reveal` shows."""
+        ...
+
+    def is_home(self, place: str) -> bool:
+        """Whether the task can be carried out at this place, without going anywhere first."""
+        ...
+
+
+def find_domain(name: str) -> Domain:
+    """The kind of world of this name."""
+    if name not in DOMAINS:
+        raise ConfigError(f"There is no world {name!r}; games.world must be one of {', '.join(DOMAINS)}.")
+    module, _, attribute = DOMAINS[name].partition(":")
+    found: Domain = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+def settled(config: Config) -> Config:
+    """The configuration with the world's own options checked and written out."""
+    games = find_domain(config.games.world).settled(config.games)
+    return msgspec.structs.replace(config, games=games)
+
+
+# ---------------------------------------------------------------- for those who write a world
+
+
+def lettered(actions: Iterable[str], reference: str, game: str, step: int) -> Options:
+    """The actions in an order that depends on game and step alone, the reference among them, at most one per label."""
+    shown = list(actions)
+    appended = reference not in shown
+    if appended:
+        shown.append(reference)
+    rng_of("options", game, step).shuffle(shown)
+    others = [action for action in shown if action != reference][: len(LABELS) - 1]
+    kept = {*others, reference}
+    return Options(
+        commands=tuple(action for action in shown if action in kept),
+        reference=reference,
+        appended=appended,
+        dropped=len(shown) - len(kept),
+    )
+
+
+def follow(world: World, node: Node) -> tuple[Node, ...]:
+    """The positions that the reference goes through from here, the first one included."""
+    nodes = [node]
+    while policy := nodes[-1].moment.privileged.policy:
+        nodes.append(world.step(nodes[-1], policy[0]))
+    return tuple(nodes)

@@ -14,8 +14,7 @@ from dssr.models.base import Choose, Generate, Message
 from dssr.models.scripted import FORMATS, ScriptedModel, parse
 from dssr.models.scripted.prompts import order_of
 from dssr.types import LABELS, Cell, Job, Played, View
-from dssr.worlds.base import Worlds
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive, Worlds
 
 PROMPTS = load_prompts()
 SIX = ("train-6-000", "train-6-001", "train-6-002", "valid-6-000", "valid-6-001")

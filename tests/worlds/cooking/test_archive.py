@@ -13,20 +13,21 @@ import msgspec
 import pytest
 
 from dssr.config import GamesConfig
-from dssr.errors import ConfigError, DssrError, GameError
-from dssr.worlds.cooking.archive import MANIFEST, PARTIAL, SETTINGS, Archive, read_settings
-from dssr.worlds.cooking.generate import ROOM_SEEDS, make_archive, plan_games
-from dssr.worlds.cooking.world import World
+from dssr.errors import ConfigError, DssrError, GameError, SealError
+from dssr.measure.environment import size_rows
+from dssr.worlds.archive import MANIFEST, PARTIAL, SETTINGS, Archive, Worlds, read_settings
+from dssr.worlds.cooking.generate import ROOM_SEEDS, plan_games
+from dssr.worlds.make import make_archive
 
 MAKING = pytest.mark.timeout(3600)
-"""For tests that run `tw-make`, a few seconds of CPU for each game; see LIMITS in the root conftest.py."""
-ONE = GamesConfig(archive="one", rooms=(1,), recipe=1, take=1, train=1, valid=1, test=0)
+"""Making games takes what it takes on a busy machine; the limit only ends what hangs."""
+ONE = GamesConfig(archive="one", levels=(1,), options={"recipe": 1, "take": 1}, train=1, valid=1, test=0)
 
 
 def rewrite(archive: Archive, folder: Path, **changes: object) -> Archive:
     """The archive's first game alone, in a folder of its own, with some fields of its listing changed."""
     (folder / "one" / "games").mkdir(parents=True)
-    game = archive.games()[0]
+    game = archive.games("train")[0]
     for suffix in (".z8", ".json"):
         shutil.copy(archive.path(game).with_suffix(suffix), (folder / game.file).with_suffix(suffix))
     shutil.copy(archive.folder / SETTINGS, folder / SETTINGS)
@@ -44,8 +45,7 @@ def test_making_survives_a_kill_and_repeats_exactly(archive: Archive, tmp_path: 
     """
     folder = tmp_path / "made"
     code = (
-        "import sys; import msgspec\n"
-        "from dssr.config import GamesConfig; from dssr.worlds.cooking.generate import make_archive\n"
+        "from dssr.config import GamesConfig; from dssr.worlds.make import make_archive; import msgspec\n"
         f"config = msgspec.json.decode({msgspec.json.encode(ONE)!r}, type=GamesConfig)\n"
         f"make_archive(config, {str(folder)!r}, 1, lambda done, total: done and (print(flush=True), sys.stdin.read()))"
     )
@@ -87,7 +87,7 @@ def test_seed_ranges_are_disjoint_and_the_paper_sizes_hold() -> None:
     assert len(plans) == len({plan.seed for plan in plans}) == len({plan.id for plan in plans}) == 375
     sizes = {split: sum(plan.split == split for plan in plans) for split in ("train", "valid", "test")}
     assert sizes == {"train": 240, "valid": 45, "test": 90}
-    cells = {(plan.split, plan.rooms, plan.seed // ROOM_SEEDS) for plan in plans}
+    cells = {(plan.split, plan.level, plan.seed // ROOM_SEEDS) for plan in plans}
     assert len(cells) == len({cell for *_, cell in cells}) == 9
     command = " ".join(next(plan.command for plan in plans if plan.id == "valid-9-003"))
     assert "--recipe 3 --take 3 --go 9 --open --cook --cut --split valid" in command
@@ -97,7 +97,18 @@ def test_seed_ranges_are_disjoint_and_the_paper_sizes_hold() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"rooms": (7,)}, {"rooms": ()}, {"rooms": (6, 6)}, {"take": 4}, {"recipe": 0}, {"train": -1}, {"train": 10_001}],
+    [
+        {"levels": (7,)},
+        {"levels": ()},
+        {"levels": (6, 6)},
+        {"options": {"take": 4}},
+        {"options": {"recipe": 0}},
+        {"options": {"take": -1}},
+        {"options": {"rooms": 6}},
+        {"options": {"cut": "yes"}},
+        {"train": -1},
+        {"train": 10_001},
+    ],
 )
 def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:
     """Catches settings that tw-make would choke on after minutes of work."""
@@ -108,7 +119,7 @@ def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:
 def test_games_by_split_and_rooms(archive: Archive) -> None:
     """Catches a filter that lets another split through."""
     assert {game.split for game in archive.games("train")} == {"train"}
-    assert [game.id for game in archive.games("valid", rooms=6)] == ["valid-6-000", "valid-6-001"]
+    assert [game.id for game in archive.games("valid", level=6)] == ["valid-6-000", "valid-6-001"]
     assert len(archive.games()) == 22
 
 
@@ -132,31 +143,67 @@ def test_missing_and_altered_files_are_refused(archive: Archive, tmp_path: Path,
     """Catches play on a game that is not the archived one; either file counts."""
     copy = rewrite(archive, tmp_path)
     game = copy.games()[0]
-    World.open(copy, game).close()
+    copy.world(game).close()
     file = copy.path(game).with_suffix(suffix)
     file.write_bytes(file.read_bytes() + b" ")
     with pytest.raises(GameError, match="altered"):
-        World.open(copy, game)
+        copy.world(game)
     file.unlink()
     with pytest.raises(GameError, match="cannot be read"):
-        World.open(copy, game)
+        copy.world(game)
 
 
 def test_another_textworld_is_refused(archive: Archive, tmp_path: Path) -> None:
     """Catches games of one TextWorld played by another, whose texts may differ."""
-    copy = rewrite(archive, tmp_path, textworld="1.6.2")
+    copy = rewrite(archive, tmp_path, engine="1.6.2")
     with pytest.raises(GameError, match=r"made with TextWorld 1\.6\.2 but .* is installed"):
-        World.open(copy, copy.games()[0])
+        copy.world(copy.games()[0])
 
 
 @MAKING
 def test_a_game_that_is_not_cooking_is_refused(archive: Archive, tmp_path: Path) -> None:
     """Catches a game without recipe or policy, which would fail much later and less clearly."""
-    from dssr.worlds.cooking.archive import md5_of
+    from dssr.worlds.archive import md5_of
+    from dssr.worlds.cooking.generate import files_of
 
     tool = Path(sys.executable).parent / "tw-make"
     call = [sys.executable, str(tool), "tw-simple", "--rewards", "dense", "--goal", "detailed", "--seed", "1"]
     subprocess.run([*call, "--output", "simple.z8", "--silent"], cwd=tmp_path, check=True)
-    copy = rewrite(archive, tmp_path, file="simple.z8", md5=md5_of(tmp_path / "simple.z8"))
+    copy = rewrite(archive, tmp_path, file="simple.z8", md5=md5_of(files_of(tmp_path / "simple.z8")))
     with pytest.raises(DssrError, match="not a cooking game"):
-        World.open(copy, copy.games()[0])
+        copy.world(copy.games()[0])
+
+
+def test_test_games_stay_shut_until_they_are_unsealed(archive: Archive) -> None:
+    """Catches any way to a test game that the approval does not guard: its world, its path, its pool of worlds."""
+    sealed = Archive.open(archive.folder)
+    game = sealed.games("test", level=1)[0]
+    worlds = Worlds(sealed)
+    with pytest.raises(SealError, match="sealed test game"):
+        sealed.world(game)
+    with pytest.raises(SealError, match="sealed test game"):
+        sealed.path(game)
+    with pytest.raises(SealError, match="sealed test game"), worlds.playing(game.id):
+        pass
+    sealed.unseal()
+    with worlds.playing(game.id) as world:
+        assert world.game == game
+    worlds.close()
+    assert Archive.open(archive.folder).is_sealed(game), "unsealing is of one object, not of the folder"
+
+
+def test_sealed_games_are_checked_by_their_files_alone(archive: Archive, tmp_path: Path) -> None:
+    """Catches a check or statistics that play test games, and a check that passes a damaged one."""
+    game = archive.games("test", level=1)[0]
+    (tmp_path / "one" / "games").mkdir(parents=True)
+    for file in archive.domain.files(archive.folder / game.file):
+        shutil.copy(file, tmp_path / game.file.replace(".z8", file.suffix))
+    shutil.copy(archive.folder / SETTINGS, tmp_path / SETTINGS)
+    (tmp_path / MANIFEST).write_bytes(msgspec.json.encode(game) + b"\n")
+    copy = Archive.open(tmp_path)
+    assert copy.check(game.id, 50) == ()
+    assert size_rows(copy, copy.games(), "post", (0,), len) == []
+    assert not (tmp_path / "trees").exists()
+    with (tmp_path / game.file).open("ab") as written:
+        written.write(b"x")
+    assert "altered" in copy.check(game.id, 50)[0]

@@ -11,15 +11,14 @@ from typer.testing import CliRunner, Result
 from dssr.cli import games
 from dssr.errors import GameError
 from dssr.measure.archives import counter
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 
 CONFIG = """
 name = "tiny"
 [games]
 archive = "tiny"
-rooms = [1]
-recipe = 1
-take = 1
+levels = [1]
+options = { recipe = 1, take = 1 }
 train = 1
 valid = 0
 test = 0
@@ -40,7 +39,7 @@ def test_make_makes_the_games_of_a_configuration_once(archive: Archive, tmp_path
     config.write_text(f'data = "{tmp_path}"\n' + CONFIG)
     made = run("make", "--config", str(config), "--json")
     assert made.exit_code == 0, made.output
-    assert json.loads(made.stdout) == {"archive": str(tmp_path / "tiny"), "games": 1, "textworld": "1.7.0"}
+    assert json.loads(made.stdout) == {"archive": str(tmp_path / "tiny"), "games": 1, "engine": "1.7.0"}
     assert Archive.open(tmp_path / "tiny").games()[0].md5 == archive.game("train-1-000").md5
     again = run("make", "--config", str(config))
     assert isinstance(again.exception, GameError)
@@ -85,14 +84,14 @@ def test_stats_rows(archive: Archive, tmp_path: Path) -> None:
     done = run("stats", "--archive", str(folder), "--tokenizer", "words", "--json")
     assert done.exit_code == 0, done.output
     rows = json.loads(done.stdout)
-    assert [(row["rooms"], row["filler"]) for row in rows] == [
+    assert [(row["level"], row["filler"]) for row in rows] == [
         (1, 0),
         *[(rooms, filler) for rooms in (6, 12) for filler in (0, 10, 20, 40)],
     ]
-    names = {"rooms", "filler", "phase_a_steps", "phase_b_steps", "history_tokens_mean", "history_tokens_max", "games"}
+    names = {"level", "filler", "phase_a_steps", "phase_b_steps", "history_tokens_mean", "history_tokens_max", "games"}
     assert all(set(row) == names for row in rows)
-    assert {row["rooms"]: row["games"] for row in rows} == {1: 2, 6: 1, 12: 1}
-    six = {row["filler"]: row for row in rows if row["rooms"] == 6}
+    assert {row["level"]: row["games"] for row in rows} == {1: 2, 6: 1, 12: 1}
+    six = {row["filler"]: row for row in rows if row["level"] == 6}
     assert six[40]["phase_a_steps"] == six[0]["phase_a_steps"] + 40
     assert six[0]["history_tokens_mean"] < six[10]["history_tokens_mean"] < six[40]["history_tokens_mean"]
     assert all(row["history_tokens_mean"] <= row["history_tokens_max"] for row in rows)

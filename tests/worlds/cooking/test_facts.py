@@ -4,15 +4,11 @@ from itertools import pairwise
 
 import pytest
 
-from dssr.worlds.cooking.archive import Archive
-from dssr.worlds.cooking.check import oracle
-from dssr.worlds.cooking.explorer import OPPOSITE
+from dssr.worlds.archive import Archive
+from dssr.worlds.base import follow
 from dssr.worlds.cooking.facts import (
-    Directive,
-    directives,
     exits,
     holder,
-    ingredients,
     is_carried,
     player_room,
     remaining,
@@ -20,9 +16,9 @@ from dssr.worlds.cooking.facts import (
     rooms,
     route,
     states,
-    tools,
 )
-from dssr.worlds.cooking.world import World
+from dssr.worlds.cooking.recipe import Directive, directives, ingredients, tools
+from dssr.worlds.cooking.words import OPPOSITE
 
 RECIPE = """Recipe #1
 ---------
@@ -56,8 +52,8 @@ def test_recipe_parts() -> None:
 @pytest.mark.parametrize("name", ["valid-6-000", "valid-9-000", "valid-12-000", "train-1-000"])
 def test_needed_things_exist_under_these_names(archive: Archive, name: str) -> None:
     """Catches a tool or ingredient named otherwise in the game than in our tables, such as the BBQ."""
-    privileged = World.open(archive, archive.game(name)).start().moment.privileged
-    for thing in (*ingredients(privileged.recipe), *tools(privileged.recipe)):
+    privileged = archive.world(name).start().moment.privileged
+    for thing in (*ingredients(privileged.task), *tools(privileged.task)):
         assert thing in privileged.entities
         assert room_of(privileged.facts, thing) in rooms(privileged.facts)
 
@@ -65,23 +61,23 @@ def test_needed_things_exist_under_these_names(archive: Archive, name: str) -> N
 @pytest.mark.parametrize("name", ["valid-6-000", "valid-12-000"])
 def test_the_reference_policy_empties_the_list_of_directives(archive: Archive, name: str) -> None:
     """Catches states read wrongly: each directive must go away with exactly the command that does it."""
-    world = World.open(archive, archive.game(name))
-    nodes = oracle(world, world.start())
-    recipe = nodes[0].moment.privileged.recipe
+    world = archive.world(name)
+    nodes = follow(world, world.start())
+    recipe = nodes[0].moment.privileged.task
     assert remaining(nodes[0].moment.privileged.facts, recipe) == directives(recipe)
     for before, after in pairwise(nodes):
         gone = set(remaining(before.moment.privileged.facts, recipe))
         gone -= set(remaining(after.moment.privileged.facts, recipe))
-        command = after.commands[-1]
+        command = after.actions[-1]
         works = command.startswith(("cook ", "slice ", "chop ", "dice "))
         assert len(gone) == int(works), command
         assert all(one.ingredient in command for one in gone)
         if command.startswith("take "):
             thing = command.removeprefix("take ").partition(" from ")[0]
-            place = command.partition(" from ")[2] or before.moment.room
+            place = command.partition(" from ")[2] or before.moment.place
             assert holder(before.moment.privileged.facts, thing) == place
             assert is_carried(after.moment.privileged.facts, thing)
-            assert room_of(after.moment.privileged.facts, thing) == after.moment.room
+            assert room_of(after.moment.privileged.facts, thing) == after.moment.place
     assert remaining(nodes[-3].moment.privileged.facts, recipe) == ()
     assert is_carried(nodes[-2].moment.privileged.facts, "meal")
     assert "edible" in states(nodes[-2].moment.privileged.facts, "meal")
@@ -90,25 +86,25 @@ def test_the_reference_policy_empties_the_list_of_directives(archive: Archive, n
 @pytest.mark.parametrize("name", ["valid-6-000", "valid-9-000", "valid-12-000"])
 def test_routes_lead_where_they_say(archive: Archive, name: str) -> None:
     """Catches directions turned round: every route is walked in the real game, doors opened on the way."""
-    world = World.open(archive, archive.game(name))
+    world = archive.world(name)
     start = world.start()
     facts = start.moment.privileged.facts
     for goal in rooms(facts):
         node = start
         for direction in route(facts, player_room(facts), goal):
             way = next(
-                one for one in exits(node.moment.privileged.facts, node.moment.room) if one.direction == direction
+                one for one in exits(node.moment.privileged.facts, node.moment.place) if one.direction == direction
             )
             if way.closed:
                 node = world.step(node, f"open {way.door}")
             node = world.step(node, f"go {direction}")
-            assert node.moment.room == way.room
-        assert node.moment.room == goal
+            assert node.moment.place == way.room
+        assert node.moment.place == goal
 
 
 def test_exits_are_symmetric(archive: Archive) -> None:
     """Catches a door or neighbour seen from one side only."""
-    facts = World.open(archive, archive.game("valid-12-000")).start().moment.privileged.facts
+    facts = archive.world("valid-12-000").start().moment.privileged.facts
     ways = {(room, way.direction, way.room, way.door) for room in rooms(facts) for way in exits(facts, room)}
     assert {(there, OPPOSITE[direction], room, door) for room, direction, there, door in ways} == ways
     assert any(door for *_, door in ways)

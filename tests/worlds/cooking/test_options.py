@@ -5,15 +5,14 @@ import pytest
 
 from dssr.errors import GameError
 from dssr.types import Moment
-from dssr.worlds.cooking.archive import Archive
-from dssr.worlds.cooking.protocol import phase_a
-from dssr.worlds.cooking.world import World, options_at
+from dssr.worlds.archive import Archive
+from dssr.worlds.cooking.world import options_at
 
 
 @pytest.fixture
 def moment(archive: Archive) -> Moment:
-    world = World.open(archive, archive.game("train-6-000"))
-    return phase_a(world, "post", 0)[-1].node.moment
+    world = archive.world("train-6-000")
+    return world.walk("post", 0)[-1].node.moment
 
 
 def with_commands(moment: Moment, admissible: tuple[str, ...], policy: tuple[str, ...]) -> Moment:

@@ -10,19 +10,20 @@ from pathlib import Path
 import pytest
 
 from dssr.errors import GameError
-from dssr.worlds.cooking.archive import Archive
+from dssr.types import Game
+from dssr.worlds.archive import Archive
+from dssr.worlds.base import Node
 from dssr.worlds.cooking.process import _child
 from dssr.worlds.cooking.tree import Constants, StepResult, StepTree
-from dssr.worlds.cooking.world import Node, World
+from dssr.worlds.cooking.world import CookingWorld
 
 PLAYER = """
 import sys
-from dssr.worlds.cooking.archive import Archive
-from dssr.worlds.cooking.world import World
+from dssr.worlds.archive import Archive
 from dssr.seeds import rng_of
 folder, name, seed, lines = sys.argv[1:]
 archive = Archive.open(folder)
-world = World.open(archive, archive.game(name))
+world = archive.world(name)
 rng = rng_of(seed)
 print("ready", flush=True)
 sys.stdin.readline()
@@ -70,7 +71,14 @@ def begin(process: subprocess.Popen[bytes]) -> None:
     process.stdin.flush()
 
 
-def nodes_of(world: World) -> list[Node]:
+def opened(archive: Archive, game: Game) -> CookingWorld:
+    """The world of a game, with its tree."""
+    world = archive.world(game)
+    assert isinstance(world, CookingWorld)
+    return world
+
+
+def nodes_of(world: CookingWorld) -> list[Node]:
     """All stored positions, in the order of the file."""
     found = {0: world.start()}
     for number, line in enumerate(world._tree.lines[1:], start=1):
@@ -89,15 +97,15 @@ def test_two_processes_share_one_game(fresh_archive: Archive) -> None:
         begin(process)
     assert [process.wait() for process in players] == [0, 0]
     game = fresh_archive.game(name)
-    shared = World.open(fresh_archive, game)
+    shared = opened(fresh_archive, game)
     lines = shared._tree.lines
     places = [(line.parent, line.command) for line in lines]
     assert len(set(places)) == len(places) > 25
     shared._tree.file.rename(fresh_archive.folder / "shared.jsonl")
-    alone = World.open(fresh_archive, game)
+    alone = opened(fresh_archive, game)
     for node in nodes_of(shared):
         again = alone.start()
-        for command in node.commands:
+        for command in node.actions:
             again = alone.step(again, command)
         assert again.moment == node.moment
 
@@ -130,7 +138,7 @@ def test_a_killed_writer_leaves_a_usable_tree(fresh_archive: Archive) -> None:
     process.wait()
     with file.open("ab") as torn:
         torn.write(b'0badc0de [3,"go no')
-    world = World.open(fresh_archive, game)
+    world = opened(fresh_archive, game)
     before = len(world._tree.lines)
     assert before >= 9
     node = nodes_of(world)[0]
@@ -138,7 +146,7 @@ def test_a_killed_writer_leaves_a_usable_tree(fresh_archive: Archive) -> None:
     for command in fresh or ["look"]:
         world.step(node, command)
     world.close()
-    again = World.open(fresh_archive, game)
+    again = opened(fresh_archive, game)
     assert len(again._tree.lines) == before + len(fresh)
     assert b"0badc0de" not in file.read_bytes()
 
@@ -146,22 +154,22 @@ def test_a_killed_writer_leaves_a_usable_tree(fresh_archive: Archive) -> None:
 def test_a_damaged_line_is_told(fresh_archive: Archive) -> None:
     """Catches a changed text that would be believed."""
     game = fresh_archive.game("train-1-002")
-    World.open(fresh_archive, game).close()
+    opened(fresh_archive, game).close()
     file = next((fresh_archive.folder / "trees").glob(f"{game.md5}*"))
     file.write_bytes(file.read_bytes().replace(b"You are carrying nothing", b"You are carrying anything"))
     with pytest.raises(GameError, match="damaged: delete it"):
-        World.open(fresh_archive, game)
+        opened(fresh_archive, game)
 
 
 def test_stored_steps_need_no_textworld(fresh_archive: Archive) -> None:
     """Catches a revisit that starts TextWorld, which costs a second and more."""
     game = fresh_archive.game("train-1-003")
-    first = World.open(fresh_archive, game)
+    first = opened(fresh_archive, game)
     for command in first.start().moment.admissible:
         first.step(first.start(), command)
     first.close()
     _child.stop()
-    again = World.open(fresh_archive, game)
+    again = opened(fresh_archive, game)
     for command in again.start().moment.admissible:
         assert again.step(again.start(), command).moment.max_score > 0
     assert _child._process is None
@@ -170,7 +178,7 @@ def test_stored_steps_need_no_textworld(fresh_archive: Archive) -> None:
 def test_a_crash_of_textworld_costs_nothing_but_time(fresh_archive: Archive) -> None:
     """Catches a lost position after the TextWorld process died: it must be replayed, with the same answer."""
     game = fresh_archive.game("train-1-004")
-    world = World.open(fresh_archive, game)
+    world = opened(fresh_archive, game)
     node = world.start()
     for _ in range(3):
         node = world.step(node, node.moment.privileged.policy[0])
@@ -183,7 +191,7 @@ def test_a_crash_of_textworld_costs_nothing_but_time(fresh_archive: Archive) -> 
 def test_a_textworld_that_grows_too_large_is_replaced(fresh_archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches memory without bound: with a tiny limit, every step must run in a new process, with equal answers."""
     game = fresh_archive.game("train-1-006")
-    world = World.open(fresh_archive, game)
+    world = opened(fresh_archive, game)
     node = world.step(world.start(), "look")
     monkeypatch.setattr("dssr.worlds.cooking.process.MEMORY", 1)
     processes = set()
@@ -200,14 +208,14 @@ def test_a_textworld_that_grows_too_large_is_replaced(fresh_archive: Archive, mo
 @pytest.mark.parametrize("command", ["look. look", "dance", "go north then go south", "", "take knife\nlook"])
 def test_commands_that_are_not_offered_never_reach_textworld(archive: Archive, command: str) -> None:
     """Catches a string that could crash TextWorld, or desynchronise it, by playing several commands."""
-    world = World.open(archive, archive.game("train-6-000"))
+    world = archive.world("train-6-000")
     with pytest.raises(GameError, match="not admissible"):
         world.step(world.start(), command)
 
 
 def test_a_finished_game_takes_no_command(archive: Archive) -> None:
     """Catches play after the end, where TextWorld waits for RESTART or QUIT."""
-    world = World.open(archive, archive.game("train-1-000"))
+    world = archive.world("train-1-000")
     node = world.start()
     while policy := node.moment.privileged.policy:
         node = world.step(node, policy[0])
@@ -219,7 +227,7 @@ def test_a_finished_game_takes_no_command(archive: Archive) -> None:
 
 def test_a_closed_world_refuses_new_steps(fresh_archive: Archive) -> None:
     """Catches a raw system error from a closed file."""
-    world = World.open(fresh_archive, fresh_archive.game("train-1-005"))
+    world = fresh_archive.world("train-1-005")
     world.close()
     with pytest.raises(GameError, match="closed"):
         world.step(world.start(), "look")

@@ -14,7 +14,7 @@ from dssr.models.scripted.formats import FORMATS
 from dssr.seeds import rng_of
 from dssr.types import Progress as ProgressCallback
 from dssr.types import View
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 from dssr_nano import weights
 from dssr_nano.factory import tokenizer
 from dssr_nano.factory.curriculum import STEPS

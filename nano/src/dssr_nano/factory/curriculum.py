@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from dssr_nano.factory.drill import COOKS, IN_KITCHENS
+from dssr.worlds.cooking.words import COOKS
+from dssr_nano.factory.drill import IN_KITCHENS
 from dssr_nano.factory.hints import AFTER, AGAIN, AIM, BACK, HOME, UNDO
 from dssr_nano.factory.names import FAMILIAR
 from dssr_nano.networks import Role
@@ -118,7 +119,7 @@ LONG_WAYS = replace(
     AIMING,
     steps=246,
     shares={"drill": 0.12, "oracle": 0.18, "travel": 0.06, "state": 0.12, "full": 0.52},
-    cooks=tuple(COOKS),
+    cooks=COOKS,
     walk=(0, 40),
 )
 """The BBQ is rare and was passed by: drills have it too."""

@@ -9,13 +9,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from dssr.worlds.cooking.explorer import DIRECTIONS
+from dssr.worlds.cooking.words import COOKS, CUTS, DIRECTIONS, VERBS
 from dssr_nano.factory.hints import thing_of
 from dssr_nano.factory.names import FAMILIAR, WORDS, invented
 
-COOKS = {"fry": ("stove", "fried"), "roast": ("oven", "roasted"), "grill": ("BBQ", "grilled")}
-CUTS = {"slice": "sliced", "dice": "diced", "chop": "chopped"}
-VERBS = (*CUTS, *COOKS)
 IN_KITCHENS = ("fry", "roast")
 RECIPE = (
     'You open the copy of "Cooking: A Modern Approach (3rd Ed.)" and start reading:\n\nRecipe #1\n---------\n'
@@ -82,7 +79,7 @@ class Kitchen:
             if food.name not in self.carried:
                 steps.append(f"take {food.name} from {food.holder}")
             if not food.cooked and food.cook:
-                steps.append(f"cook {food.name} with {COOKS[food.cook][0]}")
+                steps.append(f"cook {food.name} with {VERBS[food.cook].tool}")
             if not food.sliced:
                 if not armed:
                     steps.append(f"take knife from {self.knife}")
@@ -101,7 +98,7 @@ class Kitchen:
             if food.name not in self.carried:
                 commands.append(f"take {food.name} from {food.holder}")
                 continue
-            commands += [f"cook {food.name} with {place}" for place, _ in map(COOKS.__getitem__, self.cooks)]
+            commands += [f"cook {food.name} with {place}" for place in (VERBS[cook].tool for cook in self.cooks)]
             if "knife" in self.carried and not food.sliced:
                 commands += [f"{verb} {food.name} with knife" for verb in CUTS]
             if not food.raw or food.cooked:
@@ -123,9 +120,9 @@ class Kitchen:
         name = " ".join(rest).split(" with ")[0]
         food = next(food for food in self.foods if food.name == name)
         if verb == "cook":
-            food.cooked = COOKS[food.cook or "fry"][1]
+            food.cooked = VERBS[food.cook or "fry"].done
             return f"You {food.cooked} the {name}." + SCORED
-        food.sliced = CUTS[verb]
+        food.sliced = VERBS[verb].done
         return f"You {verb} the {name}." + SCORED
 
     def inventory(self) -> str:
@@ -154,10 +151,10 @@ class ReaderQuestion:
 def lookups(rng: random.Random, plain: bool) -> tuple[str, list[tuple[str, str]]]:
     """A long recipe, and pairs (words that name a food, words that only the recipe can complete)."""
     foods = some_names(rng, plain)[:9]
-    asked = [(rng.choice(tuple(CUTS)), rng.choice(tuple(COOKS)), food) for food in foods]
+    asked = [(rng.choice(CUTS), rng.choice(COOKS), food) for food in foods]
     lines = [f"{verb} the {food}" for cut, cook, food in asked for verb in (cut, cook)]
     recipe = RECIPE.format(ingredients="\n  ".join(foods), directions="\n  ".join([*lines, "prepare meal"]))
-    pairs = [(f". cook {food}", f" with {COOKS[cook][0]}") for _, cook, food in asked]
+    pairs = [(f". cook {food}", f" with {VERBS[cook].tool}") for _, cook, food in asked]
     pairs += [(f". {food}:", f" {cut}, {cook}") for cut, cook, food in asked]
     rng.shuffle(pairs)
     return recipe, pairs
@@ -185,7 +182,7 @@ def marks_of(command: str, asked: Sequence[tuple[str, str]], planned: bool) -> t
     foods = list(dict.fromkeys(food for _, food in asked))
     fits = short == "take knife" or (thing in foods and command.startswith("take"))
     for verb, food in asked:
-        fits |= command == (f"cook {food} with {COOKS[verb][0]}" if verb in COOKS else f"{verb} {food} with knife")
+        fits |= command == (f"cook {food} with {VERBS[verb].tool}" if verb in COOKS else f"{verb} {food} with knife")
     order = [float(foods.index(thing) == place) if thing in foods else 0.0 for place in range(INGREDIENTS)]
     undergoes = [float((verb, thing) in asked) for verb in VERBS]
     return (float(planned), float(thing in foods), float(fits), *order, *undergoes)
@@ -212,7 +209,7 @@ def make_kitchen(rng: random.Random, plain: bool, cooks: tuple[str, ...] = IN_KI
     names = some_names(rng, plain)
     foods = [Food(name, rng.choice(("fridge", "counter")), rng.random() < 0.4) for name in names]
     for food in rng.sample(foods, 3):
-        food.cook, food.cut = rng.choice(cooks), rng.choice(tuple(CUTS))
+        food.cook, food.cut = rng.choice(cooks), rng.choice(CUTS)
     return Kitchen(foods, rng.choice(("counter", "table")), cooks=cooks)
 
 

@@ -10,8 +10,7 @@ from tokenizers import Tokenizer
 from dssr.agent.prompts import WRITER_FIELDS, Prompts
 from dssr.models.base import Message
 from dssr.types import LABELS
-from dssr.worlds.cooking.explorer import DIRECTIONS
-from dssr_nano.factory.drill import COOKS, CUTS
+from dssr.worlds.cooking.words import DIRECTIONS, VERBS
 from dssr_nano.factory.hints import CueTokens, Name
 from dssr_nano.factory.initial_weights import InitVocabulary
 from dssr_nano.factory.names import ROOMS
@@ -55,7 +54,7 @@ class PromptEncoder:
     @cached_property
     def cues(self) -> CueTokens:
         """The tokens by which attention hints find their places."""
-        verbs = (*CUTS, *COOKS)
+        verbs = tuple(VERBS)
         texts = self.tokenizer.decode_batch([[token] for token in range(self.tokenizer.get_vocab_size())])
         asking = tuple(f"{verb} the" for verb in verbs)
         (the,), (*_, opening), (colon,) = self.encode(" the"), self.encode("The"), self.encode(":")

@@ -82,7 +82,7 @@ def measured(runs: Iterable[Run]) -> str:
             raise RecordError(f"{run.path} is not finished, so it has nothing to show yet; finish it with --resume.")
         for cell in run.summary["cells"]:
             budget = cell["budget"] or "–"
-            name = f"{run.info.command} {run.info.digest[:8]} | {', '.join(map(str, run.config.games.rooms))}"
+            name = f"{run.info.command} {run.info.digest[:8]} | {', '.join(map(str, run.config.games.levels))}"
             rows.append(
                 f"| {name} | {cell['memory']} | {budget} | {cell['filler']} | {cell['games']} | {cell['success']:.3f} |"
             )

@@ -15,10 +15,9 @@ import msgspec
 
 from dssr.seeds import rng_of
 from dssr.types import LABELS, Game, Record
-from dssr.worlds.cooking.archive import Archive
-from dssr.worlds.cooking.oracle import oracle_lines
-from dssr.worlds.cooking.protocol import phase_a
-from dssr.worlds.cooking.world import Node, World, is_option
+from dssr.worlds.archive import Archive
+from dssr.worlds.base import Node, World
+from dssr.worlds.cooking.world import is_option
 from dssr_nano.factory.hints import thing_of
 
 SLIP = 0.12
@@ -75,10 +74,9 @@ def options_of(node: Node) -> tuple[str, ...]:
     return (*reference, *others[: len(LABELS) - 1])
 
 
-def oracle_of(node: Node) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def oracle_of(world: World, node: Node) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The lines of `oracle-b`, long and short."""
-    privileged = node.moment.privileged
-    return tuple(oracle_lines(privileged, long=True)), tuple(oracle_lines(privileged, long=False))
+    return tuple(world.oracle_lines(node, long=True)), tuple(world.oracle_lines(node, long=False))
 
 
 def slips(rng: random.Random) -> Mistakes:
@@ -111,16 +109,16 @@ def mistakes_of(number: int, rng: random.Random) -> Mistakes:
 
 def play(world: World, filler: int, mistake: Mistakes, limit: int = 50) -> Transcript:
     """One transcript of one game."""
-    walk = phase_a(world, "post", filler)
-    steps = [TranscriptStep(step.command, step.observation, step.kind) for step in walk[:-1]]
-    node, action, kind, played = walk[-1].node, walk[-1].command, walk[-1].kind, []
+    walk = world.walk("post", filler)
+    steps = [TranscriptStep(step.action, step.observation, step.kind) for step in walk[:-1]]
+    node, action, kind, played = walk[-1].node, walk[-1].action, walk[-1].kind, []
     for _ in range(limit):
         moment = node.moment
         if moment.won or not moment.privileged.policy:
             break
         commands = options_of(node)
         steps.append(
-            TranscriptStep(action, moment.observation, kind, commands, moment.privileged.policy, oracle_of(node))
+            TranscriptStep(action, moment.observation, kind, commands, moment.privileged.policy, oracle_of(world, node))
         )
         action, kind = commands[0], "act"
         tried = mistake(commands)
@@ -140,7 +138,7 @@ def key_of(game: Game, filler: int, number: int) -> str:
 
 def transcripts_of(archive: Archive, game: Game, wanted: Sequence[tuple[int, int]]) -> list[tuple[str, Transcript]]:
     """The transcripts of one game by key; `wanted` are (number, filler)."""
-    world = World.open(archive, game)
+    world = archive.world(game)
     made = []
     for number, filler in wanted:
         rng = rng_of("nano transcript", game.id, filler, number)

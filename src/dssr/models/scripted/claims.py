@@ -6,19 +6,14 @@ the appliances they need are fixed, because the game's rules fix them.
 
 from typing import Literal, NamedTuple
 
+from dssr.worlds.cooking.words import COOKS, KNIFE, VERBS
+
 Kind = Literal["here", "carry", "at", "fixture", "exit", "need", "do", "did", "way"]
 
-TOOL = "knife"
-APPLIANCES: dict[str, str] = {"fry": "stove", "roast": "oven", "grill": "BBQ"}
+TOOL = KNIFE
+APPLIANCES = {verb: VERBS[verb].tool for verb in COOKS}
 """Cooking verb to the appliance that does it."""
-PARTICIPLES: dict[str, str] = {
-    "slice": "sliced",
-    "dice": "diced",
-    "chop": "chopped",
-    "fry": "fried",
-    "roast": "roasted",
-    "grill": "grilled",
-}
+PARTICIPLES = {verb: row.done for verb, row in VERBS.items()}
 """Recipe verb to the word that shows it was done."""
 FLOOR = "floor"
 

@@ -9,7 +9,7 @@ from dssr.models.scripted.claims import APPLIANCES, PARTICIPLES, TOOL, Claim, pu
 from dssr.models.scripted.formats import NOTHING, SLOTS
 from dssr.models.scripted.text import thing
 from dssr.models.scripted.update import finished, replay
-from dssr.worlds.cooking.explorer import DIRECTIONS
+from dssr.worlds.cooking.words import DIRECTIONS
 
 _FIRST = "Room: "
 _LINE_WAY = re.compile(r"Way to (.+?): (.+)$")

@@ -14,11 +14,11 @@ from dssr.models.scripted.parse import understand
 from dssr.models.scripted.prompts import Question
 from dssr.models.scripted.text import look
 from dssr.models.scripted.update import exits, update
+from dssr.worlds.cooking.words import CUTS
 
 SURE, LIKELY, USEFUL, GUESS, POOR, HARMFUL = 7.0, 5.0, 4.0, 3.0, 0.0, -2.0
 """Scores of commands, in nats before normalisation."""
-CUTTING = ("slice", "dice", "chop")
-_MISSING = {"still needs to be cooked": ("cook",), "still needs to be cut": (*CUTTING, f"take {TOOL}")}
+_MISSING = {"still needs to be cooked": ("cook",), "still needs to be cut": (*CUTS, f"take {TOOL}")}
 _PENDING = re.compile(r"^> ?[^\n]+\Z", re.M)
 _MEETING = re.compile(r"cookbook in the ([\w' -]+?)(?: for\b|[.,!])")
 
@@ -90,7 +90,7 @@ class CookingPlan:
         if name not in self.held:
             return self.take(name)
         verbs = [claim.args[0] for claim in self.claims if claim.kind == "do" and claim.args[1] == name]
-        for verb in sorted(verbs, key=lambda verb: verb in CUTTING):
+        for verb in sorted(verbs, key=lambda verb: verb in CUTS):
             if verb in APPLIANCES:
                 return self.use(f"cook {name} with {APPLIANCES[verb]}", APPLIANCES[verb])
             if TOOL not in self.held:
@@ -156,7 +156,7 @@ class CookingPlan:
             return {option: GUESS for option in self.options if option.startswith(lacking[0])}
         if ingredients(self.claims):
             return self.search()
-        tries = ("take ", "cook ", "open ", "prepare ", *(f"{verb} " for verb in CUTTING))
+        tries = ("take ", "cook ", "open ", "prepare ", *(f"{verb} " for verb in CUTS))
         return {option: GUESS for option in self.options if option.startswith(tries)} | self.search()
 
     def search(self) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from dssr.models.scripted.claims import FLOOR, Claim, carried, here, is_done, key, mend, put
 from dssr.models.scripted.text import Sight, Thing, blocks, look
-from dssr.worlds.cooking.explorer import OPPOSITE
+from dssr.worlds.cooking.words import OPPOSITE
 
 
 def update(claims: list[Claim], action: str | None, sight: Sight) -> list[Claim]:

@@ -11,7 +11,7 @@ const byNumber = (a, b) => a - b;
 function explorer() {
   const wanted = new URLSearchParams(location.hash.slice(1));
   const start = D.games.some((g) => g.id === wanted.get("game")) ? wanted.get("game") : D.start.game;
-  fill($("picks"), {}, [picker("game", "Game", () => D.games.map((g) => [g.id, `${g.id} (${g.rooms} rooms)`])),
+  fill($("picks"), {}, [picker("game", "Game", () => D.games.map((g) => [g.id, `${g.id} (${g.level} ${D.words.level})`])),
     picker("filler", "Filler F′", () => unique(episodesOf(E.game).map((e) => e.cell.filler)).sort(byNumber).map((f) => [f, f])),
     D.budgets.length ? picker("budget", "Budget", () => unique(episodesOf(E.game).map((e) => e.cell.budget).filter((b) => b !== null)).sort(byNumber).map((b) => [b, b])) : null,
     D.protocols.length > 1 ? picker("protocol", "Protocol", () => unique(episodesOf(E.game).map((e) => e.cell.protocol)).map((p) => [p, p])) : null,
@@ -64,7 +64,7 @@ async function load({ left, right, step }) {
   E.step = step === null || step === undefined ? (E.left ? firstLoss() : 0) : step;
   paint();
 }
-const firstLoss = () => { const found = losses(E.left, E.data.directives); return found.length ? found[0].step : E.left.begin; };
+const firstLoss = () => { const found = losses(E.left, E.data.facts); return found.length ? found[0].step : E.left.begin; };
 
 function unfold({ row, cell }, data) {
   const [, , outcome, score, top, , reveal, begin, truncations, error, place] = row;
@@ -92,7 +92,7 @@ function keys(event) {
 function jumps() {
   const out = [];
   for (const one of [E.left, E.right].filter(Boolean)) {
-    for (const found of losses(one, E.data.directives)) out.push({ step: found.step, kind: "loss", text: `${one.label} lost “${found.directive}”`, tip: `rewrite ${found.rewrites} after the recipe, step ${found.step}` });
+    for (const found of losses(one, E.data.facts)) out.push({ step: found.step, kind: "loss", text: `${one.label} lost “${found.fact}”`, tip: `rewrite ${found.rewrites} after the ${D.words.task}, step ${found.step}` });
     for (const [step, a] of Object.entries(one.audits)) out.push({ step: Number(step), kind: "audit", text: `${one.label} κ ${nats(a[0] - a[2])}`, tip: `audited decision at step ${step}` });
   }
   return out.sort((a, b) => a.step - b.step);
@@ -125,8 +125,8 @@ function paintStep() {
   E.moved = true;
 }
 function paintFacts() {
-  if (!E.data.directives.length || !E.all.length) {
-    $("facts").replaceChildren(h("p", { class: "empty" }, "The recipe of this game holds no directive that could be followed."));
+  if (!E.data.facts.length || !E.all.length) {
+    $("facts").replaceChildren(h("p", { class: "empty" }, `The ${D.words.task} of this game holds no ${D.words.fact} that could be followed.`));
     return;
   }
   const pick = (one, step) => { if (one !== E.left && one !== E.right) { E.left = one; paint(); } go(step); $("explorer").scrollIntoView({ block: "start" }); };
@@ -164,7 +164,7 @@ function audit([state, full, oracle, best, coverage], text) {
   const box = (name, sign, value, tip) => h("div", { class: `loss-box ${name}`, tip }, h("b", {}, nats(value)), h("span", {}, sign));
   return [h("h4", {}, "What was lost at this decision, in nats"),
     h("div", { class: "losses" }, box("delta", "δ gap", state - full, "loss with the state minus loss with the full history"), box("beta", "β budget", oracle - full, "what the budget costs even in hindsight"),
-      box("kappa", "κ regret", state - oracle, "what the writer's choices cost"), h("div", { class: "loss-box" }, h("b", {}, percent(coverage)), h("span", {}, "recipe kept"))),
+      box("kappa", "κ regret", state - oracle, "what the writer's choices cost"), h("div", { class: "loss-box" }, h("b", {}, percent(coverage)), h("span", {}, `${D.words.task} kept`))),
     h("details", { class: "data" }, h("summary", {}, "The best state in hindsight"), h("p", { class: "text state" }, text(best)))];
 }
 function options([commands, reference, played, top, logprobs], text) {

@@ -43,7 +43,7 @@ function filters() {
 // ---- grid
 
 let quantity = "success";
-const QUANTITIES = { success: "games won", delta: "sufficiency gap δ", beta: "budget loss β", kappa: "write-time regret κ", coverage: "recipe kept" };
+const QUANTITIES = { success: "games won", delta: "sufficiency gap δ", beta: "budget loss β", kappa: "write-time regret κ", coverage: `${D.words.task} kept` };
 
 function grid() {
   const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Quantity shown in the grid" },
@@ -58,7 +58,7 @@ function grid() {
   const about = h("p", { class: "note", id: "grid-about" }), place = h("div", { class: "scroll" });
   const table = () => {
     const nats = quantity === "success" || quantity === "coverage" ? "" : ", in nats";
-    about.textContent = `${QUANTITIES[quantity]} with 95 % intervals over games${nats}; columns are filler steps F′ between the recipe and the task`;
+    about.textContent = `${QUANTITIES[quantity]} with 95 % intervals over games${nats}; columns are filler steps F′ between the ${D.words.task} and the task`;
     place.replaceChildren(gridTable());
   };
   listeners.push(table);

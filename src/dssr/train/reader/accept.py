@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import field
 
 from dssr.agent.prompts import load_prompts
 from dssr.config import Config
@@ -49,9 +50,10 @@ class Acceptance(Record, frozen=True):
     reader: str
     """Fingerprint."""
     success: float
-    """With the full history and no filler, averaged over room counts."""
+    """With the full history and no filler, averaged over levels."""
     games: int
-    rooms: dict[str, float]
+    levels: dict[str, float] = field(name="rooms")
+    """The same at each level."""
     run: str
     """Where it was measured."""
     threshold: float = 0.0
@@ -108,21 +110,21 @@ def require_accepted(config: Config, reader: str) -> Acceptance:
 
 
 def acceptance(episodes: Iterable[Episode], threshold: float) -> dict[str, Any]:
-    """`success`, `games`, `accepted` and the success of each room count; an error is no verdict."""
+    """`success`, `games`, `accepted` and the success at each level; an error is no verdict."""
     won: dict[int, list[bool]] = defaultdict(list)
     for episode in episodes:
         if episode.error is not None:
             error = episode.error.rstrip(".")
             raise StatsError(f"Game {episode.job.game} failed ({error}); the reader cannot be judged without it.")
-        won[episode.rooms].append(episode.outcome == "won")
+        won[episode.level].append(episode.outcome == "won")
     if not won:
         raise StatsError("No episode was played, so the reader cannot be judged; make the archive's valid games first.")
-    by_rooms = {str(rooms): sum(values) / len(values) for rooms, values in sorted(won.items())}
-    success = sum(by_rooms.values()) / len(by_rooms)
+    by_level = {str(level): sum(values) / len(values) for level, values in sorted(won.items())}
+    success = sum(by_level.values()) / len(by_level)
     return {
         "success": success,
         "games": sum(map(len, won.values())),
         "accepted": success >= threshold,
         "threshold": threshold,
-        "rooms": by_rooms,
+        "rooms": by_level,
     }

@@ -21,7 +21,7 @@ from dssr.seeds import seed_of
 from dssr.session import Session, Stage, configured, silent, verb
 from dssr.train.reader.mixture import ReaderPoint, held_out, jobs_for, reader_points, stratified
 from dssr.types import Driver, Game, Job, Played, Progress
-from dssr.worlds.cooking.archive import Archive
+from dssr.worlds.archive import Archive
 
 
 @verb
@@ -139,9 +139,7 @@ class Dagger:
                 session.finish(run, {"episodes": len(jobs), "errors": errors})
 
     def _goal(self, game: str) -> str:
-        from dssr.worlds.cooking.world import World
-
-        world = World.open(self.archive, self.archive.game(game))
+        world = self.archive.world(game)
         try:
             return world.goal
         finally:

@@ -1,30 +1,22 @@
-"""The four directions.
-
-The scripted explorer: depth-first over the rooms, learning the map from the room headers alone.
-"""
+"""The scripted explorer: depth-first over the rooms, learning the map from the room headers alone."""
 
 from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from dssr.errors import GameError
+from dssr.worlds.base import Node, World
 from dssr.worlds.cooking.text import room_header
-from dssr.worlds.cooking.world import Node, World
-
-OPPOSITE = {"north": "south", "south": "north", "east": "west", "west": "east"}
-"""In the order in which exits are listed and tried."""
-DIRECTIONS = tuple(OPPOSITE)
-CLOCKWISE = ("north", "east", "south", "west")
-
+from dssr.worlds.cooking.words import OPPOSITE, is_opening
 
 Map = dict[str, dict[str, str]]
 """Room to direction to room, all by header name."""
 
 
 class Walked(NamedTuple):
-    """A command of the explorer and the position it led to."""
+    """An action of the explorer and the position it led to."""
 
-    command: str
+    action: str
     node: Node
     room: str
     """By its header."""
@@ -70,16 +62,11 @@ def visit(world: World, node: Node, room: str, rooms: Map) -> Iterator[Walked]:
         yield Walked(f"go {OPPOSITE[direction]}", node, room)
 
 
-def is_opening(command: str, doors: bool) -> bool:
-    """Whether a command opens a door, or, without `doors`, a container; every door's name ends in `door`."""
-    return command.startswith("open ") and command.endswith(" door") == doors
-
-
 def header_of(node: Node) -> str:
     """The room a position shows."""
     room = room_header(node.moment.observation)
     if room is None:
-        raise GameError(f"No room header after {node.commands[-1:]}: the explorer cannot tell where it is.")
+        raise GameError(f"No room header after {node.actions[-1:]}: the explorer cannot tell where it is.")
     return room
 
 

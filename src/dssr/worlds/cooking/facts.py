@@ -1,4 +1,4 @@
-"""Reading recipes and privileged facts: what must be done, where things are, how rooms connect.
+"""Reading privileged facts: what is still to be done, where things are, how rooms connect.
 
 Everything here needs `Privileged` input; nothing of it may reach a writer or a reader, except through
 `oracle-b`.
@@ -9,24 +9,12 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from dssr.types import Fact
-from dssr.worlds.cooking.explorer import DIRECTIONS
+from dssr.worlds.cooking.recipe import Directive, directives
+from dssr.worlds.cooking.words import DIRECTIONS, VERBS
 
-CUTS = {"slice": "sliced", "chop": "chopped", "dice": "diced"}
-COOKS = {"fry": "fried", "roast": "roasted", "grill": "grilled"}
-DONE = CUTS | COOKS
-"""Verb of a directive to the fact that says it was done."""
-TOOLS = {"slice": "knife", "chop": "knife", "dice": "knife", "fry": "stove", "roast": "oven", "grill": "BBQ"}
-"""Verb of a directive to the tool or appliance it needs, by its name in the game."""
 PLAYER = "P"
 INVENTORY = "I"
 MEAL = "meal"
-
-
-class Directive(NamedTuple):
-    """One thing the recipe asks for."""
-
-    verb: str
-    ingredient: str
 
 
 class Exit(NamedTuple):
@@ -39,35 +27,6 @@ class Exit(NamedTuple):
     """The door stands closed."""
 
 
-# ---------------------------------------------------------------- recipe
-
-
-def directives(recipe: str) -> tuple[Directive, ...]:
-    """The verb and ingredient pairs of a recipe, in its order."""
-    found = []
-    for line in section(recipe, "Directions:"):
-        verb, the, ingredient = line.partition(" the ")
-        if the and verb in DONE:
-            found.append(Directive(verb, ingredient))
-    return tuple(found)
-
-
-def ingredients(recipe: str) -> tuple[str, ...]:
-    """The ingredients of a recipe, in its order."""
-    return tuple(section(recipe, "Ingredients:"))
-
-
-def section(recipe: str, title: str) -> list[str]:
-    """The lines between a title and the next blank line."""
-    _, _, rest = recipe.partition(title)
-    return [line.strip() for line in rest.strip().split("\n\n")[0].splitlines()]
-
-
-def tools(recipe: str) -> tuple[str, ...]:
-    """The tools and appliances a recipe needs, in the order of first need."""
-    return tuple(dict.fromkeys(TOOLS[directive.verb] for directive in directives(recipe)))
-
-
 # ---------------------------------------------------------------- things
 
 
@@ -78,7 +37,7 @@ def states(facts: Iterable[Fact], thing: str) -> frozenset[str]:
 
 def is_done(facts: Iterable[Fact], directive: Directive) -> bool:
     """Whether the ingredient is in the state that the directive asks for."""
-    return DONE[directive.verb] in states(facts, directive.ingredient)
+    return VERBS[directive.verb].done in states(facts, directive.ingredient)
 
 
 def remaining(facts: Iterable[Fact], recipe: str) -> tuple[Directive, ...]:

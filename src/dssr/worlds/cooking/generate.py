@@ -1,10 +1,9 @@
-"""Makes an archive: `tw-make` in child processes, one game each, resumable after a kill.
+"""Makes cooking games: `tw-make` in child processes, one game each.
 
 The same settings give the same bytes on any day: the hash seed is fixed, each game is made under the same
 file name, and the compile date, the only part that the clock decides, is blanked.
 """
 
-import fcntl
 import importlib.metadata
 import os
 import re
@@ -12,26 +11,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
-from dssr.config import GamesConfig
+from dssr.config import GamesConfig, Section
 from dssr.errors import ConfigError, GameError
-from dssr.types import Game, Record, Split
-from dssr.worlds.cooking.archive import (
-    MANIFEST,
-    PARTIAL,
-    SETTINGS,
-    Archive,
-    Settings,
-    md5_of,
-    read_manifest,
-    read_settings,
-)
+from dssr.types import Game, Split
+from dssr.worlds.archive import md5_of
+from dssr.worlds.base import GamePlan
 
 TEXTWORLD = "1.7.0"
 """The version whose games, texts and policies the study is defined on."""
@@ -46,17 +36,20 @@ PLACE = re.compile(rb'("text_grammars_path":\s*)"(?:[^"\\]|\\.)*"')
 SERIAL = slice(0x12, 0x18)
 """Where a Z-machine file keeps its compile date."""
 
-OnProgress = Callable[[int, int], None]
 
+class CookingOptions(Section, frozen=True):
+    """What `games.options` may say of cooking games; each is an option of `tw-cooking` of the same name."""
 
-class GamePlan(Record, frozen=True):
-    """One game to make."""
-
-    id: str
-    split: Split
-    rooms: int
-    seed: int
-    command: tuple[str, ...]
+    recipe: Annotated[int, Meta(ge=1)] = 3
+    """Ingredients of the recipe."""
+    take: Annotated[int, Meta(ge=0)] = 3
+    """How many of them have to be found and taken."""
+    open: bool = True
+    """Doors and containers are closed at first."""
+    cook: bool = True
+    """Ingredients may have to be cooked."""
+    cut: bool = True
+    """Ingredients may have to be cut."""
 
 
 def installed_textworld() -> str:
@@ -76,116 +69,65 @@ def require_textworld(made_with: str) -> None:
         )
 
 
-def plan_games(config: GamesConfig) -> tuple[GamePlan, ...]:
+def options_of(games: GamesConfig) -> CookingOptions:
+    """The world's own settings, checked; refuses those that `tw-cooking` has no games for."""
+    try:
+        options = msgspec.convert(games.options, CookingOptions)
+    except msgspec.ValidationError as error:
+        known = ", ".join(CookingOptions.__struct_fields__)
+        raise ConfigError(f"games.options cannot be used ({error}); cooking has {known}.") from error
+    if options.take > options.recipe:
+        raise ConfigError(
+            f"games.options: take ({options.take}) is larger than recipe ({options.recipe}); there is nothing more to "
+            "find than the recipe names."
+        )
+    if not games.levels or set(games.levels) - set(ROOMS) or len(set(games.levels)) != len(games.levels):
+        raise ConfigError(
+            f"games.levels is {list(games.levels)}, but cooking games have {', '.join(map(str, ROOMS))} rooms; give "
+            "some of these, each once."
+        )
+    sizes = (games.train, games.valid, games.test)
+    if min(sizes) < 0 or max(sizes) > ROOM_SEEDS or not any(sizes):
+        raise ConfigError(f"games.train, valid and test must lie between 0 and {ROOM_SEEDS}, not all 0: {sizes}.")
+    return options
+
+
+def plan_games(games: GamesConfig) -> tuple[GamePlan, ...]:
     """Every game of a configuration, ordered so that all cells grow at the same pace."""
-    check_config(config)
-    sizes = {"train": config.train, "valid": config.valid, "test": config.test}
+    options = options_of(games)
+    sizes = {"train": games.train, "valid": games.valid, "test": games.test}
     plans = []
-    for rooms in config.rooms:
+    for rooms in games.levels:
         for place, split in enumerate(SPLITS):
             for number in range(sizes[split]):
                 seed = (place + 1) * SPLIT_SEEDS + rooms * ROOM_SEEDS + number
                 plan = GamePlan(
                     id=f"{split}-{rooms}-{number:03d}",
                     split=split,
-                    rooms=rooms,
+                    level=rooms,
                     seed=seed,
-                    command=tw_make(config, split, rooms, seed),
+                    command=tw_make(options, split, rooms, seed),
                 )
                 plans.append(((number + 1) / sizes[split], plan))
     return tuple(plan for _, plan in sorted(plans, key=lambda pair: (pair[0], pair[1].id)))
 
 
-def check_config(config: GamesConfig) -> None:
-    """Refuses settings that `tw-cooking` has no games for."""
-    wrong = [rooms for rooms in config.rooms if rooms not in ROOMS]
-    if wrong or not config.rooms or len(set(config.rooms)) != len(config.rooms):
-        raise ConfigError(f"games.rooms must be different numbers out of {ROOMS}, not {config.rooms}.")
-    if not 0 <= config.take <= config.recipe or config.recipe < 1:
-        raise ConfigError(
-            f"games.take ({config.take}) must lie between 0 and games.recipe ({config.recipe}), at least 1."
-        )
-    sizes = (config.train, config.valid, config.test)
-    if min(sizes) < 0 or max(sizes) > ROOM_SEEDS or not any(sizes):
-        raise ConfigError(f"games.train, valid and test must lie between 0 and {ROOM_SEEDS}, not all 0: {sizes}.")
-
-
-def tw_make(config: GamesConfig, split: Split, rooms: int, seed: int) -> tuple[str, ...]:
+def tw_make(options: CookingOptions, split: Split, rooms: int, seed: int) -> tuple[str, ...]:
     """The exact call for one game."""
-    options = ["--recipe", str(config.recipe), "--take", str(config.take), "--go", str(rooms)]
-    options += [f"--{name}" for name in ("open", "cook", "cut") if getattr(config, name)]
-    options += ["--split", split, "--recipe-seed", str(seed), "--seed", str(seed)]
-    return ("env", "PYTHONHASHSEED=0", "tw-make", "tw-cooking", *options, "--output", "game.z8", "--silent")
+    words = ["--recipe", str(options.recipe), "--take", str(options.take), "--go", str(rooms)]
+    words += [f"--{name}" for name in ("open", "cook", "cut") if getattr(options, name)]
+    words += ["--split", split, "--recipe-seed", str(seed), "--seed", str(seed)]
+    return ("env", "PYTHONHASHSEED=0", "tw-make", "tw-cooking", *words, "--output", "game.z8", "--silent")
 
 
-def make_archive(
-    config: GamesConfig,
-    folder: str | Path,
-    workers: int = 1,
-    on_progress: OnProgress | None = None,
-    resume: bool = True,
-) -> Archive:
-    """Makes what is missing of an archive. A finished one is refused; a begun one is, without `resume`."""
-    folder = Path(folder)
-    require_textworld(TEXTWORLD)
-    if not resume and (folder / SETTINGS).exists() and not (folder / MANIFEST).exists():
-        raise GameError(f"Archive {folder} is only half made: finish it with --resume, or choose another folder.")
-    plans = plan_games(config)
-    folder.mkdir(parents=True, exist_ok=True)
-    with only_maker(folder):
-        prepare(folder, config)
-        partial = folder / PARTIAL
-        known = {game.id for game in read_manifest(partial)} if partial.exists() else set()
-        todo = [plan for plan in plans if plan.id not in known]
-        make_all(folder, todo, workers, lambda done: on_progress and on_progress(len(known) + done, len(plans)))
-        os.replace(partial, folder / MANIFEST)
-    return Archive.open(folder)
-
-
-@contextmanager
-def only_maker(folder: Path) -> Iterator[None]:
-    """Two processes must not make one archive; the lock goes with the process that holds it."""
-    with (folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise GameError(f"Archive {folder} is being made by another process: wait for it.") from None
-        yield
-
-
-def prepare(folder: Path, config: GamesConfig) -> None:
-    """Writes the settings of a new archive, or checks that a begun one has the same."""
-    if (folder / MANIFEST).exists():
-        raise GameError(f"Archive {folder} is finished and never made again: choose another folder or delete it.")
-    settings = Settings(games=config, textworld=TEXTWORLD)
-    if not (folder / SETTINGS).exists():
-        begun = folder / f"{SETTINGS}.new"
-        begun.write_bytes(msgspec.json.format(msgspec.json.encode(settings), indent=2) + b"\n")
-        os.replace(begun, folder / SETTINGS)
-    elif read_settings(folder) != settings:
-        raise GameError(f"Archive {folder} was begun with other settings: choose another folder or delete it.")
-    partial = folder / PARTIAL
-    if partial.exists():
-        whole, newline, _ = partial.read_bytes().rpartition(b"\n")
-        partial.write_bytes(whole + newline)
-
-
-def make_all(folder: Path, plans: list[GamePlan], workers: int, on_done: Callable[[int], object]) -> None:
-    """Makes the planned games and lists each as soon as its files are in place."""
-    (folder / "games").mkdir(exist_ok=True)
-    with (folder / PARTIAL).open("ab", buffering=0) as manifest, ThreadPoolExecutor(workers) as pool:
-        futures: list[Future[Game]] = [pool.submit(make_game, folder, plan) for plan in plans]
-        on_done(0)
-        try:
-            for done, future in enumerate(as_completed(futures), start=1):
-                manifest.write(msgspec.json.encode(future.result()) + b"\n")
-                on_done(done)
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+def files_of(path: Path) -> tuple[Path, ...]:
+    """The `.z8` file and its `.json` companion: a game is both."""
+    return path, path.with_suffix(".json")
 
 
 def make_game(folder: Path, plan: GamePlan) -> Game:
     """Runs `tw-make` for one game and moves its files into the archive."""
+    require_textworld(TEXTWORLD)
     with tempfile.TemporaryDirectory(prefix=".making-", dir=folder) as scratch:
         run_tw_make(plan, Path(scratch))
         made = Path(scratch) / "game.z8"
@@ -197,12 +139,12 @@ def make_game(folder: Path, plan: GamePlan) -> Game:
     return Game(
         id=plan.id,
         split=plan.split,
-        rooms=plan.rooms,
+        level=plan.level,
         seed=plan.seed,
         file=f"games/{plan.id}.z8",
-        md5=md5_of(target),
+        md5=md5_of(files_of(target)),
         command=plan.command,
-        textworld=TEXTWORLD,
+        engine=TEXTWORLD,
     )
 
 

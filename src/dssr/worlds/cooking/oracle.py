@@ -8,24 +8,20 @@ a space before it into other tokens, and the reader would meet one food under tw
 from collections.abc import Sequence
 
 from dssr.types import Fact, Privileged
-from dssr.worlds.cooking.explorer import is_opening
 from dssr.worlds.cooking.facts import (
-    CUTS,
     INVENTORY,
     MEAL,
-    TOOLS,
     exits,
     holder,
-    ingredients,
     is_carried,
     player_room,
     remaining,
     room_of,
     route,
 )
+from dssr.worlds.cooking.recipe import ingredients
+from dssr.worlds.cooking.words import CUTS, KITCHEN, VERBS, is_opening
 
-KITCHEN = "kitchen"
-"""Where the meal is prepared."""
 FORM_WORDS = frozenset(("room", "in", "on", "carried", "way", "to", "open", "meal", "eat"))
 """Words that come from the form of the lines, not from the facts."""
 OPENING = "The "
@@ -48,12 +44,12 @@ def oracle_lines(privileged: Privileged, long: bool) -> list[str]:
 
 def core_things(privileged: Privileged) -> dict[str, tuple[str, ...]]:
     """What still matters, with the verbs still to do: unfinished ingredients, then the knife, then appliances."""
-    facts, recipe = privileged.facts, privileged.recipe
+    facts, recipe = privileged.facts, privileged.task
     left = remaining(facts, recipe)
     things = {one: tuple(todo.verb for todo in left if todo.ingredient == one) for one in ingredients(recipe)}
     things = {one: verbs for one, verbs in things.items() if verbs or not is_carried(facts, one)}
-    tools = dict.fromkeys(TOOLS[todo.verb] for todo in left if todo.verb in CUTS)
-    tools |= dict.fromkeys(TOOLS[todo.verb] for todo in left)
+    tools = dict.fromkeys(VERBS[todo.verb].tool for todo in left if todo.verb in CUTS)
+    tools |= dict.fromkeys(VERBS[todo.verb].tool for todo in left)
     return things | dict.fromkeys(tools, ())
 
 

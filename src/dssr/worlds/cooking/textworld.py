@@ -1,6 +1,6 @@
 """The border to TextWorld: the only file that imports it to play (`generate.py` runs its game maker).
 
-This side runs in a child process (see `child.py`), so that a crash or a leak of TextWorld stays there, and
+This side runs in a child process (see `process.py`), so that a crash or a leak of TextWorld stays there, and
 under a fixed hash seed, so that nothing of what it answers depends on the order of a set.
 """
 

@@ -1,107 +1,131 @@
-"""The world as the rest of the system sees it: a tree of moments.
+"""One cooking game: a tree of moments.
 
 A step played before, by this process or any other, is looked up; an unseen one is played by TextWorld, in
 its own process, and stored.
-
-The choice put before the reader at one step.
 """
 
-from collections.abc import Callable, Hashable
+import re
+from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 
 from dssr.errors import GameError
-from dssr.seeds import rng_of
-from dssr.types import LABELS, Game, Moment, Options, Privileged
-from dssr.worlds.cooking.archive import Archive, md5_of
-from dssr.worlds.cooking.generate import require_textworld
+from dssr.types import Game, Moment, Options, Privileged, Protocol
+from dssr.worlds.base import Node, Secret, WalkStep, follow, lettered
+from dssr.worlds.cooking.explorer import Explored, explore
+from dssr.worlds.cooking.facts import player_room, rooms
+from dssr.worlds.cooking.oracle import OPENING, oracle_lines
 from dssr.worlds.cooking.process import begin, play
+from dssr.worlds.cooking.protocol import phase_a
+from dssr.worlds.cooking.recipe import ingredients, telling_lines, tools
 from dssr.worlds.cooking.tree import FORMAT, StepTree
+from dssr.worlds.cooking.words import COOKBOOK
+
+HIDDEN = ("examine ", "close ", "put ", "insert ")
 
 
-class Node:
-    """A position in a game: the moment reached, and the commands that led to it."""
+class CookingWorld:
+    """One game. Walk it with `start` and `step`; positions stay valid for ever."""
 
-    __slots__ = ("_moment", "_world", "commands", "number")
-
-    def __init__(self, world: "World", number: int, commands: tuple[str, ...]) -> None:
-        self._world = world
-        self._moment: Moment | None = None
-        self.number = number
-        self.commands = commands
-
-    @property
-    def moment(self) -> Moment:
-        if self._moment is None:
-            self._moment = self._world._moment(self.number)
-        return self._moment
-
-
-class World:
-    """One game. Open with `World.open`; walk it with `start` and `step`; positions stay valid for ever."""
-
-    def __init__(self, game: Game, path: Path, tree: StepTree) -> None:
+    def __init__(self, game: Game, path: Path, trees: Path) -> None:
         self.game = game
         self._path = path
-        self._tree = tree
-        if tree.constants is None:
-            tree.begin(*begin(path))
-        assert tree.constants is not None
-        self._constants = tree.constants
-        self._computed: dict[Hashable, object] = {}
-        self._nodes: dict[int, Node] = {0: Node(self, 0, ())}
-
-    @classmethod
-    def open(cls, archive: Archive, game: Game) -> "World":
-        """Checks the game's files and its TextWorld version, then opens its stored tree."""
-        path = archive.path(game)
-        if md5_of(path) != game.md5:
-            raise GameError(f"The files of game {game.id} were altered since they were made: restore {path}.")
-        require_textworld(game.textworld)
-        return cls(game, path, StepTree(archive.folder / "trees" / f"{game.md5}.{FORMAT}.jsonl"))
+        self._tree = StepTree(trees / f"{game.md5}.{FORMAT}.jsonl")
+        if self._tree.constants is None:
+            self._tree.begin(*begin(path))
+        assert self._tree.constants is not None
+        self._constants = self._tree.constants
+        self._walks: dict[tuple[Protocol, int], tuple[WalkStep, ...]] = {}
+        self._nodes: dict[int, Node] = {0: Node(0, (), self._moment)}
 
     @property
     def goal(self) -> str:
         return self._constants.goal
 
+    @property
+    def can_walk(self) -> bool:
+        return self.game.level > 1
+
     def start(self) -> Node:
-        """The position before the first command."""
+        """The position before the first action."""
         return self._nodes[0]
 
-    def step(self, node: Node, command: str) -> Node:
-        """The position after one command, which must be admissible or the reference action."""
-        number = self._tree.children[node.number].get(command)
+    def step(self, node: Node, action: str) -> Node:
+        """The position after one action, which must be admissible or the reference."""
+        number = self._tree.children[node.number].get(action)
         if number is None:
-            self._check(node, command)
-            answer = play(self._path, node.commands, command)
-            number = self._tree.add(node.number, command, answer)
+            self._check(node, action)
+            answer = play(self._path, node.actions, action)
+            number = self._tree.add(node.number, action, answer)
         known = self._nodes.get(number)
         if known is None:
-            known = self._nodes[number] = Node(self, number, (*node.commands, command))
+            known = self._nodes[number] = Node(number, (*node.actions, action), self._moment)
         return known
 
-    def once(self, name: Hashable, compute: Callable[[], object]) -> object:
-        """What was computed from this game under this name; computed now if it never was."""
-        if name not in self._computed:
-            self._computed[name] = compute()
-        return self._computed[name]
+    def options(self, node: Node, step: int) -> Options:
+        """The lettered choice at a position."""
+        return options_at(node.moment, self.game.id, step)
+
+    def walk(self, protocol: Protocol, filler: int) -> tuple[WalkStep, ...]:
+        """Phase A; found once for each protocol and length."""
+        if (protocol, filler) not in self._walks:
+            self._walks[protocol, filler] = phase_a(self, self._explored, protocol, filler)
+        return self._walks[protocol, filler]
+
+    def oracle_lines(self, node: Node, long: bool) -> list[str]:
+        """The lines of `oracle-b`."""
+        return oracle_lines(node.moment.privileged, long)
+
+    def secrets(self, nodes: Iterable[Node]) -> Iterator[Secret]:
+        """The recipe's lines, the walkthrough and every plan, the facts, and the `oracle-b` lines."""
+        visited = tuple(nodes)
+        for node in visited:
+            privileged = node.moment.privileged
+            for line in (*oracle_lines(privileged, long=True), *oracle_lines(privileged, long=False)):
+                yield Secret("oracle", line.removeprefix(OPENING), "line")
+            for fact in privileged.facts:
+                if fact.args:
+                    yield Secret("fact", f"{fact.name}({','.join(fact.args)})", "code")
+                if len(fact.args) > 1:
+                    yield Secret("fact", f"{fact.name} {' '.join(fact.args)}", "code")
+            yield Secret("plan", "\n".join(privileged.policy), "plan")
+        if visited:
+            yield Secret("plan", "\n".join(self._constants.walkthrough), "plan")
+            for line in telling_lines(self._constants.recipe):
+                yield Secret("recipe", line, "line")
+
+    def faults(self, max_actions: int) -> tuple[str, ...]:
+        """Whether Phase A shows all that Phase B needs, and the reference wins in time."""
+        steps = self.walk("post", 0)
+        found = [f"Phase A never shows {thing}." for thing in unseen(steps)]
+        nodes = follow(self, steps[-1].node)
+        if not nodes[-1].moment.won:
+            found.append("The reference policy does not win.")
+        if len(nodes) - 1 > max_actions:
+            found.append(f"The reference policy needs {len(nodes) - 1} actions, more than {max_actions}.")
+        return tuple(found)
 
     def close(self) -> None:
         """Closes the stored tree."""
         self._tree.close()
 
-    def _check(self, node: Node, command: str) -> None:
+    @cached_property
+    def _explored(self) -> Explored:
+        return explore(self)
+
+    def _check(self, node: Node, action: str) -> None:
         moment = node.moment
         if moment.won or moment.lost:
-            raise GameError(f"The game is over: {command!r} cannot be played.")
-        if command not in moment.admissible and command not in moment.privileged.policy[:1]:
-            raise GameError(f"{command!r} is not admissible in the {moment.room}: choose one of the options.")
+            raise GameError(f"The game is over: {action!r} cannot be played.")
+        if action not in moment.admissible and action not in moment.privileged.policy[:1]:
+            raise GameError(f"{action!r} is not admissible in the {moment.place}: choose one of the options.")
 
     def _moment(self, number: int) -> Moment:
         line, constants = self._tree.lines[number], self._constants
         facts = self._tree.facts(number)
         return Moment(
             observation=line.observation,
-            room=next(fact.args[1] for fact in facts if fact.name == "at" and fact.args[0] == "P"),
+            place=player_room(facts),
             admissible=line.admissible,
             score=line.score,
             max_score=constants.max_score,
@@ -110,37 +134,30 @@ class World:
             privileged=Privileged(
                 facts=facts,
                 policy=line.policy,
-                recipe=constants.recipe,
+                task=constants.recipe,
                 walkthrough=constants.walkthrough,
                 entities=constants.entities,
             ),
         )
 
 
-HIDDEN = ("examine ", "close ", "put ", "insert ")
-SHOWN = "examine cookbook"
+def is_option(action: str) -> bool:
+    """Whether an admissible action may be shown: the others only re-print or undo."""
+    return action == COOKBOOK or not (action in ("look", "inventory") or action.startswith(HIDDEN))
 
 
-def is_option(command: str) -> bool:
-    """Whether an admissible command may be shown: the others only re-print or undo."""
-    return command == SHOWN or not (command in ("look", "inventory") or command.startswith(HIDDEN))
-
-
-def options_at(moment: Moment, game_id: str, step: int) -> Options:
-    """The lettered commands, in an order that depends on game and step alone, and the reference among them."""
+def options_at(moment: Moment, game: str, step: int) -> Options:
+    """What may be chosen at a moment, the reference among it."""
     if not moment.privileged.policy:
-        raise GameError(f"Game {game_id} has no reference action at step {step}: it is over or cannot be won.")
-    reference = moment.privileged.policy[0]
-    commands = [command for command in moment.admissible if is_option(command)]
-    appended = reference not in commands
-    if appended:
-        commands.append(reference)
-    rng_of("options", game_id, step).shuffle(commands)
-    others = [command for command in commands if command != reference][: len(LABELS) - 1]
-    kept = {*others, reference}
-    return Options(
-        commands=tuple(command for command in commands if command in kept),
-        reference=reference,
-        appended=appended,
-        dropped=len(commands) - len(kept),
-    )
+        raise GameError(f"Game {game} has no reference action at step {step}: it is over or cannot be won.")
+    return lettered(filter(is_option, moment.admissible), moment.privileged.policy[0], game, step)
+
+
+def unseen(steps: tuple[WalkStep, ...]) -> tuple[str, ...]:
+    """Ingredients, tools and rooms that the game needs and that Phase A did not show outside the cookbook."""
+    privileged = steps[-1].node.moment.privileged
+    text = "\n".join(step.observation for step in steps if step.kind != "reveal")
+    needed = ingredients(privileged.task) + tools(privileged.task)
+    reached = {step.node.moment.place for step in steps}
+    hidden = [thing for thing in needed if not re.search(rf"\b{re.escape(thing)}\b", text)]
+    return (*hidden, *[room for room in rooms(privileged.facts) if room not in reached])

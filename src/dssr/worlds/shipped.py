@@ -4,7 +4,7 @@ A packed archive is one `.tar.xz` file with `archive.json`, `manifest.jsonl` and
 `dssr games make` wrote them. The same archive always packs to the same tar. To pack one again:
 
     dssr games make --config demo --archive made/demo
-    python -c "from dssr.worlds.cooking.shipped import pack; pack('made/demo', 'demo.tar.xz')"
+    python -c "from dssr.worlds.shipped import pack; pack('made/demo', 'demo.tar.xz')"
 
 The demo's lies in `archives/` beside this file; those of the tests lie in `tests/games/`.
 """
@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 from dssr.errors import GameError
-from dssr.worlds.cooking.archive import MANIFEST, SETTINGS, Archive, md5_of, read_manifest
+from dssr.worlds.archive import MANIFEST, SETTINGS, Archive
 
 FOLDER = Path(__file__).parent / "archives"
 SUFFIX = ".tar.xz"
@@ -45,9 +45,8 @@ def pack(folder: str | Path, file: str | Path) -> None:
     archive = Archive.open(folder)
     names = [SETTINGS, MANIFEST]
     for game in archive.games():
-        if md5_of(archive.path(game)) != game.md5:
-            raise GameError(f"The files of game {game.id} were altered since they were made: {folder} is not packed.")
-        names += [game.file, str(Path(game.file).with_suffix(".json"))]
+        archive.verify(game)
+        names += [str(part.relative_to(archive.folder)) for part in archive.domain.files(archive.folder / game.file)]
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name in sorted(names):
@@ -109,6 +108,9 @@ def _check(file: Path, folder: Path) -> None:
     for name in (SETTINGS, MANIFEST):
         if not (folder / name).exists():
             raise GameError(f"{file} is damaged ({name} is missing): restore it or install dssr again.")
-    for game in read_manifest(folder / MANIFEST):
-        if md5_of(folder / game.file) != game.md5:
-            raise GameError(f"{file} is damaged (game {game.id} is altered): restore it or install dssr again.")
+    archive = Archive.open(folder)
+    for game in archive.games():
+        try:
+            archive.verify(game)
+        except GameError:
+            raise GameError(f"{file} is damaged (game {game.id} is altered): install dssr again.") from None

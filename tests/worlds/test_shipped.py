@@ -14,10 +14,10 @@ from dssr import config as configs
 from dssr.cli.main import build
 from dssr.errors import GameError
 from dssr.session import Session
-from dssr.worlds.cooking import shipped
-from dssr.worlds.cooking.archive import MANIFEST, SETTINGS, Archive
+from dssr.worlds.archive import MANIFEST, SETTINGS, Archive
 from dssr.worlds.cooking.generate import make_game, plan_games
-from dssr.worlds.cooking.shipped import FOLDER, SUFFIX, pack, provided, unpack
+from dssr.worlds.shipped import FOLDER, SUFFIX, pack, provided, unpack
+from dssr_nano.networks import shipped
 
 DEMO = FOLDER / f"demo{SUFFIX}"
 FILES = {"demo": DEMO} | {
@@ -80,7 +80,7 @@ def test_other_names_are_left_alone(tmp_path: Path) -> None:
 def test_processes_that_unpack_at_once_share_the_result(tmp_path: Path) -> None:
     """Catches a half-written folder seen by another process, or the second of two that fails."""
     code = (
-        "import sys; from dssr.worlds.cooking.shipped import provided\n"
+        "import sys; from dssr.worlds.shipped import provided\n"
         "from dssr.worlds.cooking.archive import Archive, md5_of\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
         "archive = Archive.open(provided(sys.argv[1]))\n"

@@ -1,0 +1,201 @@
+"""The suite of worlds."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+
+from dssr.errors import GameError
+from dssr.seeds import rng_of
+from dssr.testing.refusals import refused
+from dssr.types import LABELS, Protocol, Step, View, Write
+from dssr.worlds.archive import Archive
+from dssr.worlds.base import Node, WalkStep, World, follow
+
+
+class WorldSuite:
+    """What every world must do. Fixtures: `archive`, and `game`, the name of one of its games that can be walked in."""
+
+    lines = 3
+    """Lines of play with random actions."""
+    length = 8
+    """Steps of each."""
+    fillers = (0, 3, 8)
+
+    def test_equal_actions_give_equal_moments(self, archive: Archive, game: str) -> None:
+        """Catches chance, or an answer that depends on what else was played: each line of play is repeated alone, in a
+        world opened anew."""
+        with opened(archive, game) as world:
+            ends = self.wander(world)
+            with opened(archive, game) as again:
+                assert again.goal == world.goal
+                for end in ends:
+                    node = again.start()
+                    assert node.moment == world.start().moment
+                    for action in end.actions:
+                        node = again.step(node, action)
+                    assert node.moment == end.moment
+                    assert node.actions == end.actions
+
+    def test_a_position_can_be_played_on_from_again(self, archive: Archive, game: str) -> None:
+        """Catches a world that stands at one position only: going elsewhere must not change what was seen."""
+        with opened(archive, game) as world:
+            start = world.start()
+            seen = {action: world.step(start, action).moment for action in start.moment.admissible[: self.lines]}
+            for action, moment in reversed(list(seen.items())):
+                assert world.step(start, action).moment == moment
+
+    def test_an_action_that_is_not_offered_is_refused(self, archive: Archive, game: str) -> None:
+        """Catches an action that silently does nothing, or that the engine reads as several."""
+        with opened(archive, game) as world:
+            for action in ("", "no such action", f"{world.start().moment.admissible[0]}\nno such action"):
+                with refused(GameError):
+                    world.step(world.start(), action)
+
+    def test_options_hold_the_reference_and_are_stable(self, archive: Archive, game: str) -> None:
+        """Catches a reference that cannot be chosen, one option shown twice, and an order left to chance."""
+        with opened(archive, game) as world, opened(archive, game) as again:
+            orders = set()
+            for node in self.decisions(world):
+                for step in range(4):
+                    options = world.options(node, step)
+                    assert options.reference == node.moment.privileged.policy[0]
+                    assert options.reference in options.commands
+                    assert len(set(options.commands)) == len(options.commands) <= len(LABELS)
+                    assert {*options.commands} <= {*node.moment.admissible, options.reference}
+                    assert options == again.options(replayed(again, node.actions), step)
+                    orders.add(options.commands)
+            assert len(orders) > len(self.decisions(world)), "the order must depend on the step"
+
+    def test_the_reference_wins_from_everywhere(self, archive: Archive, game: str) -> None:
+        """Catches a plan that is only good from the start: after random actions it must win too, wherever there is
+        one, in no more steps than it has."""
+        with opened(archive, game) as world:
+            for node in self.decisions(world):
+                path = follow(world, node)
+                assert path[-1].moment.won
+                assert not path[-1].moment.lost
+                assert path[-1].moment.score == path[-1].moment.max_score
+                assert len(path) - 1 <= len(node.moment.privileged.policy)
+
+    def test_walks_of_shorter_fillers_are_prefixes(self, archive: Archive, game: str) -> None:
+        """Catches a walk whose beginning depends on its length, and steps that were not really played."""
+        with opened(archive, game) as world:
+            assert world.can_walk
+            walks = [world.walk("post", filler) for filler in self.fillers]
+            for shorter, longer in pairwise(walks):
+                assert longer[: len(shorter)] == shorter
+            assert [len(walk) - len(walks[0]) for walk in walks] == list(self.fillers)
+            node = world.start()
+            for step in walks[-1]:
+                node = node if step.action is None else world.step(node, step.action)
+                assert node.moment == step.node.moment
+            for before, after in pairwise(walks[-1]):
+                assert after.visit - before.visit == (after.node.moment.place != before.node.moment.place)
+
+    def test_the_walk_stands_where_the_protocol_says(self, archive: Archive, game: str) -> None:
+        """Catches a walk on the wrong side of the reveal, and a brief protocol that plays other actions."""
+        filler = self.fillers[-1]
+        with opened(archive, game) as world:
+            walks: dict[Protocol, tuple[WalkStep, ...]] = {
+                kind: world.walk(kind, filler) for kind in ("post", "pre", "brief", "post-brief")
+            }
+        for kind, walk in walks.items():
+            kinds = [step.kind for step in walk]
+            assert kinds[0] == "start"
+            assert kinds.count("reveal") == 1
+            assert kinds.count("filler") == filler
+            assert "act" not in kinds
+            assert (kinds[-1] == "reveal") == (kind in ("pre", "brief"))
+        for brief, whole in (("brief", "pre"), ("post-brief", "post")):
+            for short, long in zip(walks[brief], walks[whole], strict=True):  # type: ignore[index]
+                assert (short.action, short.kind) == (long.action, long.kind)
+                assert len(short.observation) <= len(long.observation)
+
+    def test_facts_are_told_at_the_reveal_and_done_by_the_reference(self, archive: Archive, game: str) -> None:
+        """Catches facts read from nowhere, held by an empty state, or that no action ever carries out."""
+        with opened(archive, game) as world:
+            walk = world.walk("post", 0)
+            plan = follow(world, walk[-1].node)[-1].actions
+        steps, reveal = logged(walk), [step.kind for step in walk].index("reveal")
+        facts = archive.domain.facts(steps, reveal)
+        assert facts
+        assert len({fact.text for fact in facts}) == len(facts)
+        for fact in facts:
+            assert fact.held_in(fact.text)
+            assert not fact.held_in("")
+            assert not fact.done_by(None)
+            assert any(fact.done_by(action) for action in plan), fact.text
+        assert any(archive.domain.is_home(step.place) for step in steps)
+        assert len({kind.name for kind in archive.domain.words.chunks}) == 3
+
+    def test_the_oracle_has_lines_at_every_decision(self, archive: Archive, game: str) -> None:
+        """Catches an oracle that falls silent, or whose short form is the longer one."""
+        with opened(archive, game) as world:
+            for node in self.decisions(world):
+                long, short = (world.oracle_lines(node, long=form) for form in (True, False))
+                assert all(long)
+                assert short
+                assert len("\n".join(short)) <= len("\n".join(long))
+
+    def test_secrets_are_named_and_no_observation_shows_their_notation(self, archive: Archive, game: str) -> None:
+        """Catches a world that has nothing to hide, one that shows the task before the reveal, and facts in an
+        observation as the machine writes them."""
+        with opened(archive, game) as world:
+            walk = world.walk("post", self.fillers[-1])
+            nodes = follow(world, walk[-1].node)
+            secrets = set(world.secrets([*(step.node for step in walk), *nodes]))
+        assert {secret.form for secret in secrets} == {"line", "plan", "code"}
+        assert all(secret.kind for secret in secrets)
+        observations = [step.observation for step in walk] + [node.moment.observation for node in nodes]
+        codes = [secret.text for secret in secrets if secret.form == "code" and "(" in secret.text]
+        assert not [text for text in codes if any(text in seen for seen in observations)]
+        reveal = [step.kind for step in walk].index("reveal")
+        task = walk[0].node.moment.privileged.task
+        assert [task in seen for seen in observations[: reveal + 1]] == [False] * reveal + [True]
+        assert View.__struct_fields__ == ("goal", "last_action", "observation")
+
+    def test_the_game_is_sound(self, archive: Archive, game: str) -> None:
+        """Catches a game whose walk does not show what acting needs, or that the world itself calls faulty."""
+        assert archive.check(game, max_actions=1000) == ()
+
+    def wander(self, world: World) -> list[Node]:
+        """Where random actions lead: several lines of play, one step of each in turn."""
+        rng = rng_of("world suite", world.game.id)
+        nodes = [world.walk("post", 0)[-1].node, *[world.start()] * self.lines]
+        for _ in range(self.length):
+            for place, node in enumerate(nodes):
+                if not (node.moment.won or node.moment.lost):
+                    nodes[place] = world.step(node, rng.choice(node.moment.admissible))
+        return nodes
+
+    def decisions(self, world: World) -> list[Node]:
+        """Positions with a reference: the start, the end of Phase A, and those that random actions led to."""
+        nodes = [world.start(), world.walk("post", 0)[-1].node, *self.wander(world)]
+        return [node for node in nodes if node.moment.privileged.policy]
+
+
+@contextmanager
+def opened(archive: Archive, game: str) -> Iterator[World]:
+    """The world of a game, closed afterwards."""
+    world = archive.world(game)
+    try:
+        yield world
+    finally:
+        world.close()
+
+
+def replayed(world: World, actions: Sequence[str]) -> Node:
+    """The position that actions lead to from the start."""
+    node = world.start()
+    for action in actions:
+        node = world.step(node, action)
+    return node
+
+
+def logged(walk: Sequence[WalkStep]) -> list[Step]:
+    """The steps of a walk as a log would hold them, with empty states."""
+    nothing = Write(state="", tokens=0, raw_tokens=0, truncated=False, note=None)
+    return [
+        Step(index, step.kind, step.visit, step.node.moment.place, step.action, step.observation, nothing, None)
+        for index, step in enumerate(walk)
+    ]

@@ -1,0 +1,103 @@
+"""The recipe: its ingredients, its directives, and whether a state holds one.
+
+A directive is held when a state ties its verb to its ingredient: `dice and roast the carrot`, `carrot: dice,
+roast`, `the carrot needs to be diced`. A past form alone (`the diced carrot`) reports what was done and holds
+nothing, unless its line speaks of a need. Ingredients must be named in full; a plural counts.
+"""
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+from dssr.worlds.cooking.words import VERBS
+
+PLAIN = {form: verb for verb, row in VERBS.items() for form in (verb, row.doing)}
+PAST = {row.done: verb for verb, row in VERBS.items()}
+NEED = re.compile(r"\b(needs?|needed|must|should|requires?|required|wants?|recipe|directions?|to be|to do|still)\b")
+CHOPS = re.compile(r"\b(pork|lamb|veal) chops?\b")
+"""Foods named after a verb: in them the word is no verb."""
+LINK = r"(?:\s*(?:,|/|&|\+|;|\band\b|\bthen\b|\bor\b))*\s*"
+ARTICLES = r"\s+(?:(?:the|a|an|some|your|all|up)\s+)*"
+OPENERS = r"\s*(?:[:=(>→-]|\s|\b(?:is|are|needs?|must|should|to|be|requires?|has|have|still|then)\b)*\s*"
+ENTRY = re.compile(r"[\s*•-]*(?:the\s+)?@\s*:([^:]*)")
+"""A line about one ingredient; up to the next colon everything in it is said of that one."""
+CLAUSE = re.compile(r"[\n.!?\[\]]")
+
+
+class Directive(NamedTuple):
+    """One thing the recipe asks for."""
+
+    verb: str
+    ingredient: str
+
+    @property
+    def text(self) -> str:
+        """As the recipe says it."""
+        return f"{self.verb} the {self.ingredient}"
+
+    def held_in(self, state: str) -> bool:
+        """Whether the state ties the verb to the ingredient."""
+        name = re.compile(rf"\b{re.escape(self.ingredient.lower())}s?\b")
+        for clause in CLAUSE.split(state.lower()):
+            if not name.search(clause):
+                continue
+            marked = CHOPS.sub("other", name.sub("@", clause))
+            forms = PLAIN | PAST if NEED.search(clause) else PLAIN
+            if any(self.verb in verbs for verbs in _tied(marked, forms)):
+                return True
+        return False
+
+    def done_by(self, action: str | None) -> bool:
+        """Whether a command is the one that fulfils it."""
+        row = VERBS[self.verb]
+        return action == f"{row.command} {self.ingredient} with {row.tool}"
+
+
+def _tied(clause: str, forms: dict[str, str]) -> Iterable[set[str]]:
+    """The verbs of each group that stands directly before or after the ingredient, written `@`, or in its entry."""
+    group = _group(tuple(forms))
+    for pattern in (rf"\b({group}){ARTICLES}@", rf"@{OPENERS}({group})(?!{ARTICLES}\w)"):
+        for match in re.finditer(pattern, clause):
+            yield {forms[word] for word in re.findall(r"\w+", match[1]) if word in forms}
+    entry = ENTRY.match(clause)
+    if entry:
+        yield {forms[word] for word in re.findall(r"\b(\w+)\b(?!\s+(?:the|an?|some)\b)", entry[1]) if word in forms}
+
+
+@lru_cache(maxsize=8)
+def _group(forms: tuple[str, ...]) -> str:
+    verb = rf"\b(?:{'|'.join(forms)})\b"
+    return rf"{verb}(?:{LINK}{verb})*"
+
+
+def directives(recipe: str) -> tuple[Directive, ...]:
+    """The verb and ingredient pairs of a recipe, in its order."""
+    found = []
+    for line in section(recipe, "Directions:"):
+        verb, the, ingredient = line.partition(" the ")
+        if the and verb in VERBS:
+            found.append(Directive(verb, ingredient))
+    return tuple(found)
+
+
+def ingredients(recipe: str) -> tuple[str, ...]:
+    """The ingredients of a recipe, in its order."""
+    return tuple(section(recipe, "Ingredients:"))
+
+
+def section(recipe: str, title: str) -> list[str]:
+    """The lines between a title and the next blank line."""
+    _, _, rest = recipe.partition(title)
+    return [line.strip() for line in rest.strip().split("\n\n")[0].splitlines()]
+
+
+def tools(recipe: str) -> tuple[str, ...]:
+    """The tools and appliances a recipe needs, in the order of first need."""
+    return tuple(dict.fromkeys(VERBS[directive.verb].tool for directive in directives(recipe)))
+
+
+def telling_lines(recipe: str) -> list[str]:
+    """The lines that differ from game to game: ingredients and directions, not the headings."""
+    foods = ingredients(recipe)
+    return [line for line in recipe.splitlines() if any(food in line for food in foods)]
