@@ -268,7 +268,7 @@ def test_gate(run: Run, tmp_path: Path) -> None:
     assert long.estimate == pytest.approx(rows["S4"]["rho"])
     assert long.passed == (rows["S4"]["rho"] >= 0.3)
     assert gain.passed == (gain.estimate > 0)
-    with pytest.raises(StatsError, match="no write point has candidates that differ"):
+    with pytest.raises(StatsError, match="No write point has candidates that differ"):
         checks_of("G1c", Case(Study.load([stored_points(tmp_path / "made", WORKED[2:])])))
 
 
