@@ -90,3 +90,13 @@ def test_start_up_is_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().splitlines()[-1] == "[]"
+
+
+def test_a_class_name_occurs_once() -> None:
+    """Catches two records of one name, which a reader of an import or an error cannot tell apart."""
+    found: dict[str, list[str]] = {}
+    for _, path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(str(path.relative_to(SOURCE)))
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}

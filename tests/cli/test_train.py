@@ -204,7 +204,7 @@ def test_a_study_from_the_first_round_to_the_seeds(here: Path) -> None:
     assert rows[0].gain is None
     assert rows[1].gain is not None
     made = make_report([*seeds["lines"], "study/dssr-s0", "study/k1-s0"], Path("report"), ["csv"])
-    wanted = {"rounds-success", "rounds-kappa", "rounds-gain", "horizon", "seeds", "credit", "pairs", "coverage"}
+    wanted = {"rounds-success", "rounds-kappa", "rounds-gain", "horizon", "seeds", "credit", "pair-gaps", "coverage"}
     assert wanted <= {table.name for table in made.tables}
 
 

@@ -53,16 +53,10 @@ def test_g2a_thresholds() -> None:
     base = np.zeros(100)
     seven, ten = (np.arange(100) < 7).astype(float), (np.arange(100) < 10).astype(float)
     four = (np.arange(100) < 4).astype(float)
-    assert _passed(gates.success_gain(np.stack([ten, base, base]), np.stack([base, four[::-1]]), GATES, SAMPLER)) == [
-        True,
-        True,
-        False,
-    ]
-    assert _passed(gates.success_gain(np.stack([seven, base, base]), np.stack([base, base]), GATES, SAMPLER)) == [
-        False,
-        False,
-        True,
-    ]
+    enough, worse = np.stack([ten, base, base]), np.stack([base, four[::-1]])
+    assert _passed(gates.success_gain(enough, worse, GATES, SAMPLER)) == [True, True, False]
+    short, alike = np.stack([seven, base, base]), np.stack([base, base])
+    assert _passed(gates.success_gain(short, alike, GATES, SAMPLER)) == [False, False, True]
 
 
 def test_g2b_is_a_relative_cut_and_a_flatter_slope() -> None:
