@@ -115,7 +115,7 @@ class World(Protocol):
         ...
 
     def secrets(self, nodes: Iterable[Node]) -> Iterable[Secret]:
-        """All that an agent which visits these positions must not learn but from observations; none, if it visits none."""
+        """All that an agent at these positions must not learn but from observations; nothing if there are none."""
         ...
 
     def faults(self, max_actions: int) -> tuple[str, ...]:
