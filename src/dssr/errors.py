@@ -32,7 +32,7 @@ class SealError(DssrError):
 
 
 class GameError(DssrError):
-    """A game file, archive or TextWorld session that is missing, altered or misbehaving."""
+    """A game file, archive or game engine that is missing, altered or misbehaving."""
 
 
 class ModelError(DssrError):

@@ -137,14 +137,14 @@ function paintPanes() {
   $("panes").replaceChildren(...[E.left, E.right].filter(Boolean).map(pane));
 }
 function pane(one) {
-  const at = Math.min(E.step, one.steps.length - 1), over = E.step > at, [kind, room, action, seen, state, tokens, raw, note, decision] = one.steps[at];
+  const at = Math.min(E.step, one.steps.length - 1), over = E.step > at, [kind, place, action, seen, state, tokens, raw, note, decision] = one.steps[at];
   const text = (i) => (i === null ? null : E.data.strings[i]);
   const before = at ? text(one.steps[at - 1][4]) : "";
   return h("article", { class: "card pane", "data-memory": one.label },
     h("header", {}, h("h3", {}, named(one.label), " ", h("span", { class: "note" }, one.cell.budget === null ? "" : `${one.cell.budget} tokens`)),
       h("span", { class: `outcome ${one.outcome}` }, over ? `ended at step ${at}: ` : "", one.outcome, ` ${one.score}/${one.top}`)),
     one.error ? h("p", { class: "note" }, `Failed, not counted as a loss: ${one.error}`) : null,
-    h("p", { class: "note" }, `step ${at} · ${KINDS[kind]} · ${text(room)}`, action === null ? "" : [" · after ", h("b", {}, text(action))]),
+    h("p", { class: "note" }, `step ${at} · ${KINDS[kind]} · ${text(place)}`, action === null ? "" : [" · after ", h("b", {}, text(action))]),
     h("h4", {}, "Observation"), h("p", { class: "text" }, text(seen).replace(/\n{3,}/g, "\n\n")),
     h("h4", {}, h("span", {}, "State after this rewrite"), meter(tokens, raw, one.cell.budget)),
     stateText(before, text(state), tokens, at), note === null ? null : h("p", { class: "note" }, `Note: ${text(note)}`),
