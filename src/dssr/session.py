@@ -37,6 +37,7 @@ from dssr.record.seal import Seal
 from dssr.seeds import digest_of
 from dssr.types import Job, Progress, Split
 from dssr.worlds.archive import Archive, Worlds
+from dssr.worlds.base import settled
 from dssr.worlds.shipped import provided
 
 T = TypeVar("T")
@@ -77,7 +78,7 @@ class Session:
         models: tuple[Model, Model] | None = None,
     ) -> None:
         """`archive` and `models` (writer, reader) may be handed in; then they stay the caller's to close."""
-        self.config = config
+        self.config = settled(config)
         self.progress = progress
         self._given = models
         self._loaded: tuple[Model, Model] | None = None
