@@ -77,7 +77,7 @@ def test_own_memories_run(tmp_path: Path) -> None:
     """Catches an example memory that no longer fits the interface: all its episodes would be errors."""
     code = (ROOT / "examples" / "own_memory.py").read_text()
     (tmp_path / "own_memory.py").write_text(code)
-    quick(tmp_path)
+    quick(tmp_path, "nano")  # a memory with words of its own needs a model that reads any
     done = run("import own_memory; own_memory.main('quick.toml')", tmp_path)
     assert done.returncode == 0, done.stderr
     (episodes,) = tmp_path.glob("runs/*/episodes.jsonl")
@@ -102,8 +102,8 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert any("index.html" in output.get("data", {}).get("text/plain", "") for output in shown)
 
 
-def quick(folder: Path) -> Path:
-    """A folder with a configuration that plays the demo's games with rules instead of a network."""
-    games = f'base = "{QUICK}"\nname = "quick"\n[games]\narchive = "demo"\ntrain = 0\nvalid = 6\ntest = 0\n'
-    (folder / "quick.toml").write_text(f"{games}[agent]\nbudgets = [64]\n[measure]\npoints = 2\noracle_samples = 2\n")
+def quick(folder: Path, base: str = QUICK) -> Path:
+    """A folder with a configuration that plays the demo's games with rules instead of a network, or with few audits."""
+    games = f'base = "{base}"\nname = "quick"\n[games]\narchive = "demo"\ntrain = 0\nvalid = 6\ntest = 0\n'
+    (folder / "quick.toml").write_text(f"{games}[agent]\nbudgets = [64]\n[measure]\npoints = 1\noracle_samples = 2\n")
     return folder

@@ -18,9 +18,9 @@ from typer.main import get_command
 from dssr import config as configs
 from dssr.cli.main import build
 from dssr.errors import ConfigError
-from dssr.report.study_tables import MAKERS
-from dssr.report.training_tables import MAKES
-from dssr.train import variants
+from dssr.reports.study_tables import MAKERS
+from dssr.reports.training_tables import MAKES
+from dssr.training import variants
 from dssr.types import View
 
 ROOT = Path(__file__).parents[1]

@@ -9,10 +9,10 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dssr"
 ROOMS = (
     "errors", "bounds", "seeds", "types", "config", "stats", "record", "worlds", "models", "agent", "session",
-    "measure", "train", "report", "testing", "cli",
+    "measure", "training", "reports", "testing", "cli",
 )  # fmt: skip
 HEAVY = {"torch", "transformers", "peft", "trl", "vllm", "ray", "textworld"}
-ALLOWED_HEAVY = {"models", "train", "worlds"}
+ALLOWED_HEAVY = {"models", "training", "worlds"}
 
 
 def room_of(module: str) -> str:

@@ -19,6 +19,7 @@ from dssr.record.run import Run
 from dssr.session import Session, Stage, run_now, verb
 from dssr.types import Audit, Played
 from dssr.worlds.archive import Archive
+from dssr.worlds.base import settled
 
 
 class Closing(ScriptedModel):
@@ -44,7 +45,7 @@ def config(archive: Archive, tmp_path: Path) -> Config:
     (tmp_path / "data" / "small").mkdir()
     for part in archive.folder.iterdir():
         (tmp_path / "data" / "small" / part.name).symlink_to(part)
-    return Config(
+    made = Config(
         name="frame",
         data=str(tmp_path / "data"),
         runs=str(tmp_path / "runs"),
@@ -55,6 +56,7 @@ def config(archive: Archive, tmp_path: Path) -> Config:
         agent=AgentConfig(memories=("summary",), budgets=(32,)),
         stats=StatsConfig(resamples=50),
     )
+    return settled(made)
 
 
 def loading(monkeypatch: pytest.MonkeyPatch, model: ScriptedModel) -> list[str]:

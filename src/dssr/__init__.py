@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from dssr.models.base import Generate as Generate
     from dssr.models.base import Message as Message
     from dssr.record.run import open_run as open_run
-    from dssr.report.export import export as export
-    from dssr.report.write import report as report
+    from dssr.reports.export import export as export
+    from dssr.reports.write import report as report
     from dssr.session import Session as Session
-    from dssr.train.lines import train as train
-    from dssr.train.lines import train_seeds as train_seeds
-    from dssr.train.reader.accept import reader_accept as reader_accept
-    from dssr.train.reader.dagger import reader_train as reader_train
+    from dssr.training.lines import train as train
+    from dssr.training.lines import train_seeds as train_seeds
+    from dssr.training.reader.accept import reader_accept as reader_accept
+    from dssr.training.reader.dagger import reader_train as reader_train
     from dssr.types import View as View
 
 HOMES = {
@@ -64,12 +64,12 @@ HOMES = {
     "dssr.measure.study": ("Study",),
     "dssr.models.base": ("Generate", "Message"),
     "dssr.record.run": ("open_run",),
-    "dssr.report.export": ("export",),
-    "dssr.report.write": ("report",),
+    "dssr.reports.export": ("export",),
+    "dssr.reports.write": ("report",),
     "dssr.session": ("Session",),
-    "dssr.train.lines": ("train", "train_seeds"),
-    "dssr.train.reader.accept": ("reader_accept",),
-    "dssr.train.reader.dagger": ("reader_train",),
+    "dssr.training.lines": ("train", "train_seeds"),
+    "dssr.training.reader.accept": ("reader_accept",),
+    "dssr.training.reader.dagger": ("reader_train",),
     "dssr.types": ("View",),
 }
 """Module to the public names that live in it."""

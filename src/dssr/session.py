@@ -211,8 +211,8 @@ def place_of(config: Config, verb: str, *asked: object) -> Path:
 
 
 def configured(config: Config | str | Path) -> Config:
-    """A configuration, or the one of this name or file."""
-    return config if isinstance(config, Config) else load(str(config))
+    """A configuration, or the one of this name or file, with every setting checked and written out."""
+    return settled(config if isinstance(config, Config) else load(str(config)))
 
 
 # ---------------------------------------------------------------- verbs

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.report.synthetic import NASTY, make_run
+from tests.reports.synthetic import NASTY, make_run
 
-from dssr.report.write import make_report
+from dssr.reports.write import make_report
 
 pytestmark = pytest.mark.browser
 LARGE = ("full", "oracle-b", "lastk", "summary", "slots", "belief", "guide")

@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 
 from dssr.cli.main import build
 from dssr.record.run import Run
-from dssr.report.write import make_report
-from dssr.train.results import RoundResult
+from dssr.reports.write import make_report
+from dssr.training.results import RoundResult
 from dssr.worlds.archive import Archive
 
 CONFIG = """
@@ -25,7 +25,7 @@ name = "tiny"
 [games]
 archive = "one"
 levels = [1]
-options = { recipe = 1, take = 1 }
+options = {{ recipe = 1, take = 1 }}
 [protocol]
 fillers = [0]
 max_actions = 4
@@ -140,7 +140,7 @@ def test_a_reader_must_have_been_accepted(here: Path) -> None:
 
 def test_an_adapter_of_another_base_is_refused(here: Path, tmp_path: Path) -> None:
     """Catches a reader's adapter put on weights it was not trained on, which fits in every dimension."""
-    from dssr.train import lora
+    from dssr.training import lora
 
     stranger = make_tiny(tmp_path / "stranger", seed=7)
     fit = lora.Fit(

@@ -49,7 +49,7 @@ class Faulty(ScriptedModel):
 
 def continue_until(path: Path, bench: Any, stop: int | None) -> None:
     """Work on the run in `path`, as `dssr diagnose --resume` does, and break off after `stop` more episodes."""
-    config, model = bench.rooms(1), ScriptedModel(0.9, 65536)
+    config, model = bench.levels(1), ScriptedModel(0.9, 65536)
     grid = grid_of(config, bench.archive, **SMALL)
     first: int | None = None
 

@@ -14,14 +14,15 @@ from dssr import config as configs
 from dssr.cli.main import build
 from dssr.errors import GameError
 from dssr.session import Session
+from dssr.worlds import shipped
 from dssr.worlds.archive import MANIFEST, SETTINGS, Archive
+from dssr.worlds.base import settled
 from dssr.worlds.cooking.generate import make_game, plan_games
 from dssr.worlds.shipped import FOLDER, SUFFIX, pack, provided, unpack
-from dssr_nano.networks import shipped
 
 DEMO = FOLDER / f"demo{SUFFIX}"
 FILES = {"demo": DEMO} | {
-    file.name.removesuffix(SUFFIX): file for file in sorted((Path(__file__).parents[2] / "games").glob(f"*{SUFFIX}"))
+    file.name.removesuffix(SUFFIX): file for file in sorted((Path(__file__).parents[1] / "games").glob(f"*{SUFFIX}"))
 }
 ANEW = {"demo": ["valid-6-003"], "one": ["train-1-004"], "large": ["valid-12-000"]}
 """One game of each kind of house."""
@@ -45,7 +46,7 @@ def test_the_demo_has_the_games_that_its_configuration_names(tmp_path: Path) -> 
     would open the sealed split to everybody."""
     unpack(DEMO, tmp_path / "demo")
     archive = Archive.open(tmp_path / "demo")
-    assert archive.settings.games == configs.load("demo").games
+    assert archive.settings.games == settled(configs.load("demo")).games
     assert [game.id for game in archive.games()] == [f"valid-6-00{number}" for number in range(6)]
 
 
@@ -81,10 +82,10 @@ def test_processes_that_unpack_at_once_share_the_result(tmp_path: Path) -> None:
     """Catches a half-written folder seen by another process, or the second of two that fails."""
     code = (
         "import sys; from dssr.worlds.shipped import provided\n"
-        "from dssr.worlds.cooking.archive import Archive, md5_of\n"
+        "from dssr.worlds.archive import Archive\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
         "archive = Archive.open(provided(sys.argv[1]))\n"
-        "assert all(md5_of(archive.path(game)) == game.md5 for game in archive.games())\n"
+        "for game in archive.games(): archive.verify(game)\n"
     )
     call = [sys.executable, "-c", code, str(tmp_path / "demo")]
     crowd = [subprocess.Popen(call, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(4)]

@@ -38,7 +38,7 @@ def demo(
 
     import dssr
     from dssr.measure.study import Study
-    from dssr.report.write import report
+    from dssr.reports.write import report
 
     settings = msgspec.structs.replace(dssr.load(config), games=dssr.load("demo").games)
     place = out / settings.name

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from dssr import __version__
+import dssr
 from dssr.errors import DssrError
 
 COMMANDS = "dssr.commands"
@@ -39,7 +39,7 @@ def build() -> typer.Typer:
 
 def _print_version(asked: bool) -> None:
     if asked:
-        typer.echo(__version__)
+        typer.echo(dssr.__version__)
         raise typer.Exit
 
 

@@ -10,7 +10,7 @@ from dssr.cli import options
 from dssr.cli.show import emit, say
 
 if TYPE_CHECKING:
-    from dssr.report.write import Report
+    from dssr.reports.write import Report
 
 
 class Form(str, Enum):
@@ -49,8 +49,8 @@ def report(
     as_json: options.Json = False,
 ) -> None:
     """Make tables, figures and one self-contained page from stored runs."""
-    from dssr.report.write import FORMS
-    from dssr.report.write import report as work
+    from dssr.reports.write import FORMS
+    from dssr.reports.write import report as work
 
     asked = None if format is None else {form.value for form in format}
     forms = [form for form in FORMS if asked is None or form in asked]
@@ -74,7 +74,7 @@ def _print_json(made: "Report") -> None:
 def _print(made: "Report", everything: bool) -> None:
     from rich.console import Console
 
-    from dssr.report.tables import terminal
+    from dssr.reports.tables import terminal
 
     console = Console()
     for table in made.tables:
@@ -106,6 +106,6 @@ def csv(run: options.Run, out: ExportFolder, as_json: options.Json = False) -> N
 
 
 def _export(run: Path, form: Literal["inspect", "parquet", "csv"], out: Path, as_json: bool) -> None:
-    from dssr.report.export import export
+    from dssr.reports.export import export
 
     emit([{"file": str(file), "bytes": file.stat().st_size} for file in export(run, form, out=out)], as_json)

@@ -11,7 +11,7 @@ from dssr.cli.show import emit, progress, with_bounds
 from dssr.errors import UsageError
 
 if TYPE_CHECKING:
-    from dssr.train.lines import LineResult, SeedsResult
+    from dssr.training.lines import LineResult, SeedsResult
 
 Variant = Annotated[
     str | None,
@@ -50,7 +50,7 @@ def reader_train(
     as_json: options.Json = False,
 ) -> None:
     """Clone the reference action over the context mixture, then DAgger."""
-    from dssr.train.reader.dagger import reader_train as work
+    from dssr.training.reader.dagger import reader_train as work
 
     with progress(as_json) as told:
         adapter = work(config, out=out, resume=resume, progress=told)
@@ -65,7 +65,7 @@ def reader_accept(
     as_json: options.Json = False,
 ) -> None:
     """Play validation games with the full history and no filler; exit 1 if the reader is not good enough."""
-    from dssr.train.reader.accept import reader_accept as work
+    from dssr.training.reader.accept import reader_accept as work
 
     with progress(as_json) as told:
         found = work(config, adapter=adapter, out=out, resume=resume, progress=told)
@@ -87,8 +87,8 @@ def train(
     as_json: options.Json = False,
 ) -> None:
     """Train the writer: collect, try candidates, score them by the reader's later loss, fine-tune, validate."""
-    from dssr.train.lines import train as work
-    from dssr.train.lines import train_seeds
+    from dssr.training.lines import train as work
+    from dssr.training.lines import train_seeds
 
     common: dict[str, Any] = {"seed": seed, "adapter": adapter, "out": out, "force": force, "resume": resume}
     if seeds is not None and rounds is not None:

@@ -11,6 +11,8 @@ from dssr.types import Record
 
 
 class Message(Record, frozen=True):
+    """One message of a chat: `system`, `user` or `assistant`, and what it says."""
+
     role: str
     content: str
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Verb(NamedTuple):
+class RecipeVerb(NamedTuple):
     """What a recipe can ask for."""
 
     done: str
@@ -17,12 +17,12 @@ class Verb(NamedTuple):
 
 KNIFE = "knife"
 VERBS = {
-    "slice": Verb("sliced", "slicing", KNIFE, "slice"),
-    "dice": Verb("diced", "dicing", KNIFE, "dice"),
-    "chop": Verb("chopped", "chopping", KNIFE, "chop"),
-    "fry": Verb("fried", "frying", "stove", "cook"),
-    "roast": Verb("roasted", "roasting", "oven", "cook"),
-    "grill": Verb("grilled", "grilling", "BBQ", "cook"),
+    "slice": RecipeVerb("sliced", "slicing", KNIFE, "slice"),
+    "dice": RecipeVerb("diced", "dicing", KNIFE, "dice"),
+    "chop": RecipeVerb("chopped", "chopping", KNIFE, "chop"),
+    "fry": RecipeVerb("fried", "frying", "stove", "cook"),
+    "roast": RecipeVerb("roasted", "roasting", "oven", "cook"),
+    "grill": RecipeVerb("grilled", "grilling", "BBQ", "cook"),
 }
 CUTS = tuple(verb for verb, row in VERBS.items() if row.tool == KNIFE)
 COOKS = tuple(verb for verb, row in VERBS.items() if row.tool != KNIFE)

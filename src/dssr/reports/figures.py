@@ -1,0 +1,293 @@
+"""Figures as SVG and PNG files, the same picture every time.
+
+Figures of training, drawn from its tables.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from dssr.measure.distance import LagBinRow, RewriteRow, lag_bin_rows, rewrite_rows
+from dssr.measure.rows import CellRow, cell_rows
+from dssr.measure.study import Study
+from dssr.reports.survival import SurvivalCurve
+from dssr.reports.tables import Table
+from dssr.reports.training_tables import RoundRow
+from dssr.stats.bootstrap import Interval
+from dssr.training.results import CoverageRow
+from dssr.types import Record
+
+T = TypeVar("T", bound=Record)
+Placed = CellRow | RewriteRow | LagBinRow | SurvivalCurve
+"""Rows that have a memory and a budget, and so a line and a panel."""
+COLORS = ("#4a4f57", "#b0741a", "#2f86c1", "#0b8f73", "#a8427f", "#5c4fb3", "#c4472b", "#6c7a16", "#12717d", "#8c5a3c")
+MARKERS = "osD^vP*X"
+BETA, KAPPA = "#2a78b8", "#c8551b"
+DOTS_PER_INCH = 150
+STYLE = {
+    "svg.hashsalt": "dssr",
+    "svg.fonttype": "none",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e3e1da",
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+}
+
+
+def draw_figures(study: Study, curves: Sequence[SurvivalCurve], folder: Path) -> list[Path]:
+    """Write every figure that the study has data for; returns the files."""
+    cells = cell_rows(study)
+    audited = any(study.audits.values())
+    since = f"rewrites since the {study.domain.words.task} was shown"
+    makers: dict[str, Callable[[], Figure]] = {"success-by-filler": lambda: success_by_filler(cells)}
+    if audited:
+        makers |= {
+            "decomposition": lambda: decomposition(cells),
+            "kappa-by-filler": lambda: kappa_by_filler(cells),
+            "kappa-by-rewrites": lambda: binned(rewrite_rows(study), since),
+            "success-against-delta": lambda: association(cells),
+        }
+    if audited and study.lags:
+        threshold = study.config.measure.lag_threshold
+        rows = [row for row in lag_bin_rows(study) if row.threshold == threshold]
+        makers["kappa-by-lag"] = lambda: binned(rows, "measured lag ℓ, steps")
+    if curves:
+        makers["fact-survival"] = lambda: survival(curves, since, study.domain.words.fact)
+    return save_figures(makers, folder)
+
+
+def save_figures(makers: Mapping[str, Callable[[], Figure]], folder: Path) -> list[Path]:
+    """Draw each figure and write it in both forms."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    with matplotlib.rc_context(STYLE):
+        for name, make in makers.items():
+            figure = make()
+            figure.canvas.draw()  # places everything once; both files then share that layout
+            figure.set_layout_engine("none")
+            for ending, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
+                files.append(folder / f"{name}.{ending}")
+                figure.savefig(files[-1], dpi=DOTS_PER_INCH, metadata=metadata)
+    return files
+
+
+def decomposition(cells: Sequence[CellRow]) -> Figure:
+    """Budget loss and regret stacked per cell, the gap as a mark with its interval."""
+    audited = [row for row in cells if row.kappa is not None]
+    budgets = _budgets(audited)
+    count = max(sum(_in_panel(row, b) for row in audited) for b in budgets)
+    figure, panels = side_by_side(len(budgets), 0.19 * count + 1.1, sharex=True)
+    for panel, budget in zip(panels, budgets, strict=True):
+        rows = [row for row in audited if _in_panel(row, budget)][::-1]
+        beta, _, _ = _lines([row.beta for row in rows])
+        kappa, _, _ = _lines([row.kappa for row in rows])
+        delta, low, high = _lines([row.delta for row in rows])
+        places = range(len(rows))
+        panel.barh(places, beta, color=BETA, height=0.7, label="β")
+        # Parts of one sign stack; parts of different sign start at zero, on either side.
+        starts = [b if (b >= 0) == (k >= 0) else 0.0 for b, k in zip(beta, kappa, strict=True)]
+        panel.barh(places, kappa, left=starts, color=KAPPA, height=0.7, label="κ")
+        panel.hlines(places, low, high, color="black", lw=0.8)
+        panel.plot(delta, places, "D", color="black", ms=3, label="δ")
+        panel.set_yticks(range(len(rows)), [f"{row.memory}  F′={row.filler}" for row in rows])
+        panel.axvline(0, color="#8a93a0", lw=0.8)
+        panel.set_title(_panel_title(budget), loc="left")
+        panel.set_xlabel("nats")
+        panel.grid(axis="y", visible=False)
+    legend(figure, panels)
+    return figure
+
+
+def success_by_filler(cells: Sequence[CellRow]) -> Figure:
+    """Games won against the filler, one line with a band per memory."""
+    return _by_filler(cells, lambda row: row.success.times(100) if row.success else None, "games won, %")
+
+
+def kappa_by_filler(cells: Sequence[CellRow]) -> Figure:
+    """Regret against the filler."""
+    return _by_filler(cells, lambda row: row.kappa, "κ, nats")
+
+
+def _by_filler(cells: Sequence[CellRow], value: Callable[[CellRow], Interval | None], label: str) -> Figure:
+    known = [row for row in cells if value(row) is not None]
+    budgets = _budgets(known)
+    figure, panels = side_by_side(len(budgets), 3.1, sharey=True)
+    for panel, budget in zip(panels, budgets, strict=True):
+        for memory, color, marker in looks(row.memory for row in cells):
+            rows = sorted((r for r in known if r.memory == memory and _in_panel(r, budget)), key=lambda r: r.filler)
+            _line(panel, [row.filler for row in rows], [value(row) for row in rows], (memory, color, marker))
+        panel.set_xlabel("filler steps F′")
+        panel.set_title(_panel_title(budget), loc="left")
+    panels[0].set_ylabel(label)
+    legend(figure, panels)
+    return figure
+
+
+def binned(rows: Sequence[RewriteRow | LagBinRow], name: str) -> Figure:
+    """Regret by bins of a distance."""
+    bins = list(dict.fromkeys(row.bin for row in rows))
+    known = [row for row in rows if row.kappa is not None]
+    budgets = _budgets(known)
+    figure, panels = side_by_side(len(budgets), 3.1, sharey=True)
+    for panel, budget in zip(panels, budgets, strict=True):
+        for memory, color, marker in looks(row.memory for row in rows):
+            mine = [row for row in known if row.memory == memory and _in_panel(row, budget)]
+            _line(panel, [bins.index(row.bin) for row in mine], [row.kappa for row in mine], (memory, color, marker))
+        panel.set_xticks(range(len(bins)), bins, rotation=45)
+        panel.set_xlabel(name)
+        panel.set_title(_panel_title(budget), loc="left")
+    panels[0].set_ylabel("κ, nats")
+    legend(figure, panels)
+    return figure
+
+
+def association(cells: Sequence[CellRow]) -> Figure:
+    """Success against the gap, one mark per cell."""
+    figure, (panel,) = side_by_side(1, 3.4)
+    for memory, color, marker in looks(row.memory for row in cells):
+        marks = [
+            (r.delta.estimate, 100 * r.success.estimate) for r in cells if r.memory == memory and r.delta and r.success
+        ]
+        if marks:
+            gaps, wins = zip(*marks, strict=True)
+            panel.plot(gaps, wins, marker, color=color, label=memory, alpha=0.8)
+    panel.set_xlabel("sufficiency gap δ, nats")
+    panel.set_ylabel("games won, %")
+    legend(figure, [panel])
+    return figure
+
+
+def survival(curves: Sequence[SurvivalCurve], since: str, fact: str) -> Figure:
+    """Share of the facts that the state holds until the task begins."""
+    budgets = _budgets(curves)
+    figure, panels = side_by_side(len(budgets), 3.1, sharey=True)
+    for panel, budget in zip(panels, budgets, strict=True):
+        for memory, color, _ in looks(row.memory for row in curves):
+            for row in curves:
+                if row.memory == memory and _in_panel(row, budget):
+                    panel.plot([100 * share for share in row.share], color=color, label=memory)
+        panel.set_xlabel(since)
+        panel.set_title(_panel_title(budget), loc="left")
+    panels[0].set_ylabel(f"{fact}s in the state, %")
+    legend(figure, panels)
+    return figure
+
+
+# ---------------------------------------------------------------- parts
+
+
+def side_by_side(count: int, height: float, sharex: bool = False, sharey: bool = False) -> tuple[Figure, list[Axes]]:
+    """A figure with panels side by side."""
+    figure = Figure(figsize=(max(4.6, 3.4 * count), height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, list(figure.subplots(1, count, squeeze=False, sharex=sharex, sharey=sharey)[0])
+
+
+Look = tuple[str, str, str]
+"""Name, colour and mark of a line."""
+
+
+def _lines(values: Iterable[Interval | None]) -> tuple[list[float], list[float], list[float]]:
+    """Estimates, lower and upper bounds."""
+    known = [value for value in values if value is not None]
+    return [one.estimate for one in known], [one.low for one in known], [one.high for one in known]
+
+
+def _line(panel: Axes, x: Sequence[float], values: Sequence[Interval | None], look: Look) -> None:
+    if x:
+        name, color, marker = look
+        middle, low, high = _lines(values)
+        panel.plot(x, middle, marker=marker, color=color, label=name, ms=4)
+        panel.fill_between(x, low, high, color=color, alpha=0.12, lw=0)
+
+
+def _budgets(rows: Sequence[Placed]) -> list[int | None]:
+    found: list[int | None] = []
+    found += sorted({row.budget for row in rows if row.budget is not None})
+    return found or [None]
+
+
+def _in_panel(row: Placed, budget: int | None) -> bool:
+    return row.budget in (budget, None)
+
+
+def _panel_title(budget: int | None) -> str:
+    return "no budget" if budget is None else f"B = {budget}"
+
+
+def looks(names: Iterable[str]) -> list[Look]:
+    """Every name once, with its colour and mark."""
+    found = enumerate(dict.fromkeys(names))
+    return [(name, COLORS[n % len(COLORS)], MARKERS[n % len(MARKERS)]) for n, name in found]
+
+
+def legend(figure: Figure, panels: Sequence[Axes]) -> None:
+    """One legend for all panels, beside them."""
+    found: dict[str, Any] = {}
+    for panel in panels:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    figure.legend(list(found.values()), list(found), loc="outside right upper")
+
+
+def draw_training(tables: Sequence[Table], folder: Path) -> list[Path]:
+    """Success and regret by round, and what candidates keep of the task, where there are rows for them."""
+    success, kappa = (_rows(tables, f"rounds-{quantity}", RoundRow) for quantity in ("success", "kappa"))
+    coverage = _rows(tables, "coverage", CoverageRow)
+    makers: dict[str, Callable[[], Figure]] = {}
+    if success:
+        makers["rounds"] = lambda: by_round(success, kappa)
+    if coverage:
+        makers["candidate-coverage"] = lambda: by_distance(coverage)
+    return save_figures(makers, folder) if makers else []
+
+
+def _rows(tables: Sequence[Table], name: str, kind: type[T]) -> list[T]:
+    return [row for table in tables if table.name == name for row in table.rows if isinstance(row, kind)]
+
+
+def by_round(success: Sequence[RoundRow], kappa: Sequence[RoundRow]) -> Figure:
+    """Means over the fillers; the untrained writer, which has no round, is a dashed line across."""
+    shown = [part for part in ((success, 100.0, "success, %"), (kappa, 1.0, "κ, nats")) if part[0]]
+    figure, found = side_by_side(len(shown), 2.8)
+    for panel, (rows, factor, label) in zip(found, shown, strict=True):
+        for name, color, mark in looks(row.writer for row in rows):
+            means = [
+                (row.round, factor * row.mean)
+                for row in rows
+                if row.writer == name and isinstance(row.mean, int | float)
+            ]
+            if means[0][0] is None:
+                panel.axhline(means[0][1], color=color, ls="--", label=name)
+            else:
+                numbers, values = zip(*means, strict=True)
+                panel.plot(numbers, values, color=color, marker=mark, ms=4, label=name)
+        panel.set_xticks(sorted({row.round for row in rows if row.round is not None}))
+        panel.set_xlabel("round")
+        panel.set_ylabel(label)
+    legend(figure, found)
+    return figure
+
+
+def by_distance(rows: Sequence[CoverageRow]) -> Figure:
+    """Mean coverage of candidates against steps since the reveal."""
+    bins = sorted({row.since for row in rows}, key=lambda name: int(name.rstrip("+").split("-")[0]))
+    figure, found = side_by_side(1, 2.8)
+    for name, color, mark in looks(row.candidates for row in rows):
+        kept = {row.since: 100 * row.coverage for row in rows if row.candidates == name}
+        places = [place for place, one in enumerate(bins) if one in kept]
+        values = [kept[bins[place]] for place in places]
+        found[0].plot(places, values, color=color, marker=mark, ms=4, label=name)
+    found[0].set_xticks(range(len(bins)), bins)
+    found[0].set_xlabel("steps since the reveal")
+    found[0].set_ylabel("facts held by candidates, %")
+    legend(figure, found)
+    return figure

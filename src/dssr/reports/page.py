@@ -1,0 +1,246 @@
+"""The report as one HTML file that needs nothing else: no network, no server, no other file."""
+
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+import jinja2
+import msgspec
+from markupsafe import Markup
+
+from dssr.errors import StatsError
+from dssr.measure.answers import answer_rows
+from dssr.measure.distance import LagBinRow, RewriteRow, chunk_rows, lag_bin_rows, rewrite_rows
+from dssr.measure.rows import CellRow, cell_rows, relation
+from dssr.measure.study import Study
+from dssr.reports.answer import Answer, answers, half_lives
+from dssr.reports.explorer import Packed, ordered
+from dssr.reports.paper import paper_cells
+from dssr.reports.survival import FULL
+from dssr.stats.bootstrap import Interval
+from dssr.types import LABELS
+
+SCRIPTS = ("util.js", "charts.js", "overview.js", "timeline.js", "explorer.js", "main.js")
+DIGITS = 5
+"""Decimals of the estimates in the page's data."""
+
+
+def asset(name: str) -> str:
+    """A file of the page, as text."""
+    return resources.files("dssr.reports").joinpath("assets").joinpath(name).read_text(encoding="utf-8")
+
+
+def render_page(study: Study, packed: Packed, against_paper: bool = False) -> str:
+    """The whole page as text."""
+    cells = cell_rows(study)
+    summary = _summary(study, cells, packed, against_paper)
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    return environment.from_string(asset("page.html.j2")).render(
+        title=f"dssr: {', '.join(run.path.name for run in study.runs)}",
+        eyebrow=f"dssr report · {', '.join(run.path.name for run in study.runs)}",
+        counts=_counts(study, cells),
+        association=_association(study),
+        lag_note=_lag_note(study),
+        words=study.domain.words,
+        intervals=_intervals(study),
+        provenance=_provenance(study),
+        footer=_footer(study, packed),
+        css=Markup(asset("page.css")),
+        script=Markup("\n".join(asset(name) for name in SCRIPTS)),
+        summary=Markup(inert(summary)),
+        chunks=[Markup(text) for text in packed.chunks],
+    )
+
+
+def memory_answers(study: Study, packed: Packed) -> list[Answer]:
+    """One sentence per memory."""
+    rows = answer_rows(study) if any(study.audits.values()) else []
+    return answers(cell_rows(study), rows, half_lives(packed.curves), study.domain.words.task)
+
+
+def inert(value: object) -> str:
+    """JSON that can stand inside a script element: nothing in it can close the element or open a comment."""
+    text = msgspec.json.encode(value).decode("utf-8")
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _summary(study: Study, cells: Sequence[CellRow], packed: Packed, against_paper: bool) -> dict[str, Any]:
+    lags, no_lags = _lag_table(study)
+    audited = any(study.audits.values())
+    budgets = sorted({cell.budget for cell in study.cells if cell.budget is not None})
+    return {
+        "words": {name: getattr(study.domain.words, name) for name in ("task", "fact", "level")},
+        "memories": memory_answers(study, packed),
+        "budgets": budgets,
+        "fillers": sorted({cell.filler for cell in study.cells}),
+        "protocols": list(dict.fromkeys(cell.protocol for cell in study.cells)),
+        "cells": [_cell(row) for row in _in_order(cells, study)],
+        "rewrites": _binned(rewrite_rows(study)) if audited else None,
+        "lags": lags,
+        "survival": packed.curves,
+        "paper": _paper(cells) if against_paper else None,
+        "games": packed.games,
+        "episodes": packed.episodes,
+        "labels": "".join(LABELS),
+        "start": _start(cells, budgets, packed),
+        "missing": {
+            "audits": None
+            if audited
+            else f"No decision was audited in this run; `{_command(study)}` measures β and κ.",
+            "lags": no_lags,
+            "steps": None
+            if packed.chunks
+            else "No steps are stored with these episodes, so there is nothing to look at.",
+        },
+    }
+
+
+def _command(study: Study) -> str:
+    return f"dssr diagnose --config {study.config.name}"
+
+
+def _in_order(cells: Sequence[CellRow], study: Study) -> list[CellRow]:
+    """The rows in the order that the packed episodes count by."""
+    by_cell = {(row.memory, row.budget, row.filler, row.protocol): row for row in cells}
+    return [by_cell[cell.memory, cell.budget, cell.filler, cell.protocol] for cell in ordered(study)]
+
+
+def _cell(row: CellRow) -> dict[str, Any]:
+    return {
+        "memory": row.memory,
+        "budget": row.budget,
+        "filler": row.filler,
+        "protocol": row.protocol,
+        "games": row.games,
+        "errors": row.errors,
+        "points": row.points,
+        "success": estimate(row.success, row.games),
+        "delta": estimate(row.delta, row.games),
+        "beta": estimate(row.beta, row.games),
+        "kappa": estimate(row.kappa, row.games),
+        "coverage": None if row.coverage is None else [row.coverage, None, None, row.games],
+        "won": None if row.success is None else round(row.success.estimate * row.games),
+    }
+
+
+def estimate(found: Interval | None, games: int) -> list[float | int] | None:
+    """Value, low, high and number of games; None when there is no value."""
+    if found is None:
+        return None
+    return [*(round(value, DIGITS) for value in (found.estimate, found.low, found.high)), games]
+
+
+def _binned(rows: Sequence[RewriteRow | LagBinRow]) -> dict[str, Any]:
+    bins = list(dict.fromkeys(row.bin for row in rows))
+    found: dict[tuple[str, int | None], list[Any]] = {}
+    for row in rows:
+        values = found.setdefault((row.memory, row.budget), [None] * len(bins))
+        values[bins.index(row.bin)] = estimate(row.kappa, row.games)
+    used = [n for n in range(len(bins)) if any(values[n] for values in found.values())]
+    return {
+        "bins": [bins[n].replace("-", "–") for n in used],
+        "rows": [{"memory": m, "budget": b, "values": [values[n] for n in used]} for (m, b), values in found.items()],
+    }
+
+
+def _lag_table(study: Study) -> tuple[dict[str, Any] | None, str | None]:
+    try:
+        rows = lag_bin_rows(study)
+    except StatsError as error:
+        return None, str(error)
+    threshold = study.config.measure.lag_threshold
+    return _binned([row for row in rows if row.threshold == threshold]), None
+
+
+def _paper(cells: Sequence[CellRow]) -> dict[str, dict[str, float]]:
+    known = paper_cells()
+    found = {}
+    for row in cells:
+        key = (row.memory, row.budget, row.filler)
+        if key in known:
+            found[msgspec.json.encode(key).decode()] = known[key]
+    return found
+
+
+def _start(cells: Sequence[CellRow], budgets: Sequence[int], packed: Packed) -> dict[str, Any]:
+    """What the explorer shows first: two memories at the longest lag, one of them the plain summary if it is there."""
+    names = list(dict.fromkeys(row.memory for row in cells))
+    won = {name: sum(row.success.estimate for row in cells if row.memory == name and row.success) for name in names}
+    written = [name for name in names if name not in (FULL, "oracle-b", "lastk")] or names
+    left = "summary" if "summary" in written else written[0]
+    others = [name for name in written if name != left] or [name for name in names if name != left]
+    best = max(others, key=lambda name: won[name], default=None)
+    return {
+        "game": packed.games[0]["id"] if packed.games else None,
+        "filler": max(row.filler for row in cells),
+        "budget": budgets[len(budgets) // 2] if budgets else None,
+        "protocol": cells[0].protocol,
+        "left": left,
+        "right": best,
+    }
+
+
+# ---------------------------------------------------------------- words
+
+
+def _counts(study: Study, cells: Sequence[CellRow]) -> list[tuple[str, str]]:
+    episodes = sum(len(games) for games in study.episodes.values())
+    points = sum(len(audits) for games in study.audits.values() for audits in games.values())
+    errors = sum(row.errors for row in cells)
+    memories = {cell.memory for cell in study.cells}
+    found = [(memories, "memories"), (study.cells, "cells"), (study.games, "games")]
+    lines = [(f"{len(things):,}", word) for things, word in found]
+    lines += [(f"{episodes:,}", "episodes"), (f"{points:,}", "audited decisions")]
+    lines.append((f"{errors:,}", "failed episodes, counted apart" if errors else "failed episodes"))
+    return lines
+
+
+def _association(study: Study) -> str:
+    found = relation(study) if any(study.audits.values()) else None
+    if found is None:
+        return "One mark per cell; there are too few different cells for a rank correlation."
+    rho = found.rho
+    numbers = [f"{value:.2f}".replace("-", "−") for value in (rho.estimate, rho.low, rho.high)]
+    return f"One mark per cell. Spearman's ρ over {found.cells} cells is {numbers[0]} [{numbers[1]}, {numbers[2]}]."
+
+
+def _lag_note(study: Study) -> str:
+    if not study.lags:
+        return ""
+    threshold = study.config.measure.lag_threshold
+    shares = {row.kind: row.share for row in chunk_rows(study) if row.threshold == threshold}
+    parts = [f"{word} in {100 * shares[kind]:.0f} %" for kind, word in study.domain.words.chunks if shares.get(kind)]
+    undefined = 100 * (shares.get("undefined") or 0.0)
+    return (
+        f"The stretch that mattered most was {', '.join(parts) or 'none in any'} of the measured decisions; "
+        f"in {undefined:.0f} % no stretch mattered by {threshold} nats or more, and no lag is defined there."
+    )
+
+
+def _intervals(study: Study) -> str:
+    stats = study.config.stats
+    return (
+        f"{100 * stats.level:.0f} % percentile intervals from {stats.resamples:,} resamples of games; "
+        "every game counts the same, however many decisions of it were audited"
+    )
+
+
+def _provenance(study: Study) -> list[list[str]]:
+    heads = ["run", "command", "configuration", "models", "device", "commit", "started"]
+    rows = [heads]
+    for run in study.runs:
+        origin = run.info.provenance
+        commit = "unknown" if origin.commit is None else origin.commit[:10] + (" (changed)" if origin.dirty else "")
+        models = ", ".join(f"{role} {print_[:12]}" for role, print_ in sorted(run.info.models.items()))
+        name = f"{run.config.name} ({run.info.digest[:8]})"
+        rows.append([run.path.name, run.info.command, name, models, origin.device, commit, origin.started])
+    return rows
+
+
+def _footer(study: Study, packed: Packed) -> str:
+    text = (
+        f"Made from stored records alone; `dssr report {' '.join(str(run.path) for run in study.runs)}` makes it again."
+    )
+    if packed.left_out:
+        text += f" {packed.left_out} of {len(study.games)} games are in the numbers only, to keep the page small."
+    return text

@@ -1,0 +1,268 @@
+"""The tables of a study: which there are, and why one cannot be made."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from dssr.errors import StatsError
+from dssr.measure.answers import answer_rows
+from dssr.measure.distance import chunk_rows, lag_bin_rows, rewrite_contrast_rows, rewrite_rows
+from dssr.measure.rows import (
+    BASE,
+    CellGroup,
+    CellRow,
+    ContrastRow,
+    cell_rows,
+    contrast_rows,
+    filler_rows,
+    long_fillers,
+    slope_rows,
+)
+from dssr.measure.study import Study
+from dssr.reports.paper import paper_cells
+from dssr.reports.survival import (
+    losses,
+    protocol_rows,
+    shared_point_rows,
+    start_rows,
+)
+from dssr.reports.tables import Column, Kind, Table
+from dssr.stats.bootstrap import Interval
+from dssr.types import Record
+
+MEMORY, BUDGET = Column("memory", "memory"), Column("budget", "B", "count")
+FILLER = Column("filler", "F′", "count")
+HEAD = (MEMORY, BUDGET)
+LOSSES = (Column("delta", "δ", "nats"), Column("beta", "β", "nats"), Column("kappa", "κ", "nats"))
+PERCENT = 100
+Place = int | str
+"""A filler or the name of a bin."""
+
+
+class AcrossRow(CellGroup, frozen=True):
+    """A quantity of one memory and budget, side by side at every filler or in every bin."""
+
+    at: dict[Place, Interval | None]
+    lagged: Interval | None = None
+    """Over the long fillers."""
+    slope: Interval | None = None
+    """Per step of the filler walk."""
+
+
+class Absent(Record, frozen=True):
+    """A table that the stored records cannot give, and the reason."""
+
+    name: str
+    reason: str
+
+
+def study_tables(study: Study, against_paper: bool = False) -> tuple[list[Table], list[Absent]]:
+    """All tables of the study, in the order of the report, and those that are not to be had."""
+    tables: list[Table] = []
+    absent: list[Absent] = []
+    for name, make in MAKERS.items():
+        try:
+            table = _grid(study, against_paper) if name == "grid" else make(study)
+        except StatsError as error:
+            absent.append(Absent(name, str(error)))
+            continue
+        if table.rows:
+            tables.append(table)
+        else:
+            absent.append(Absent(name, EMPTY.get(name, "the runs hold nothing for it.")))
+    return tables, absent
+
+
+def _split(study: Study) -> str:
+    splits = sorted({episode.split for games in study.episodes.values() for episode in games.values()})
+    return "/".join(splits)
+
+
+def _grid(study: Study, against_paper: bool = False) -> Table:
+    rows = cell_rows(study)
+    columns = [*HEAD, FILLER, Column("games", "games", "count"), Column("success", "success %", "percent"), *LOSSES]
+    if against_paper:
+        columns.insert(5, Column("paper_success", "paper %", "percent", _published("success")))
+        columns.append(Column("paper_kappa", "paper κ", "nats", _published("kappa")))
+    if any(row.errors for row in rows):
+        columns.insert(4, Column("errors", "failed", "count"))
+    note = "Means over games with 95 % intervals; losses in nats per audited decision; failed episodes are not losses."
+    return _table("grid", f"Grid, {_split(study)} games", columns, rows, study, note)
+
+
+def _published(quantity: str) -> Callable[[CellRow], float | None]:
+    return lambda row: paper_cells().get((row.memory, row.budget, row.filler), {}).get(quantity)
+
+
+def _decomposition(study: Study) -> Table:
+    rows = answer_rows(study)
+    columns = [*HEAD, Column("success", "success %", "percent"), *LOSSES, Column("cause", "who loses it")]
+    note = " ".join(row.sentence for row in rows if row.cause is None)
+    return _table("decomposition", "Decomposition over all fillers: δ = β + κ", columns, rows, study, note)
+
+
+def _kappa_by_filler(study: Study) -> Table:
+    study.need_audits()
+    slopes = {_group(row): row.slope for row in slope_rows(study)}
+    means = {_group(row): row.kappa for row in filler_rows(study)}
+    found = _across([(_group(row), row.filler, row.kappa) for row in cell_rows(study) if row.kappa is not None])
+    rows = [
+        AcrossRow(one.memory, one.budget, one.protocol, at, means.get(one), slopes.get(one))
+        for one, at in found.items()
+    ]
+    long = "/".join(map(str, long_fillers(study)))
+    columns = _places(found, "kappa", "F′ = {}", "nats")
+    tail = [Column("lagged", f"F′ {long}", "nats"), Column("slope", "slope per step", "number")]
+    return _table("kappa-by-filler", "κ by filler", [*HEAD, *columns, *tail], rows, study)
+
+
+def _frontier(study: Study) -> Table:
+    found = _across([(_group(row), row.filler, row.success) for row in cell_rows(study)])
+    columns = [*HEAD, *_places(found, "success", "F′ = {}", "percent")]
+    return _table("frontier", "Success by budget and filler, %", columns, _lines(found), study)
+
+
+def _lag_bins(study: Study) -> Table:
+    columns = [*HEAD, Column("threshold", "threshold", "nats"), Column("bin", "ℓ"), Column("points", "points", "count")]
+    columns += [Column("kappa", "κ", "nats"), Column("beta", "β", "nats"), Column("nll_full", "NLL(h)", "nats")]
+    rows = [row for row in lag_bin_rows(study) if row.points]
+    return _table("lag-bins", "κ by measured lag ℓ", columns, rows, study)
+
+
+def _chunks(study: Study) -> Table:
+    columns = [Column("threshold", "threshold", "nats"), Column("kind", "needed stretch")]
+    columns += [Column("points", "points", "count"), Column("share", "share %", "percent")]
+    return _table("lag-kinds", "What decisions hang on", columns, chunk_rows(study), study)
+
+
+def _rewrites(study: Study) -> Table:
+    found = _across([(_group(row), row.bin, row.kappa) for row in rewrite_rows(study)])
+    columns = [*HEAD, *_places(found, "kappa", "{}", "nats")]
+    return _table(
+        "rewrites", f"κ by rewrites since the {study.domain.words.task} was shown", columns, _lines(found), study
+    )
+
+
+def _rewrite_contrasts(study: Study) -> Table:
+    rows = [r for name in _others(study) for r in rewrite_contrast_rows(study, name, BASE) if r.games]
+    columns = [Column("first", "memory"), BUDGET, Column("bin", "rewrites"), Column("games", "games", "count")]
+    columns += [Column("difference", f"κ minus {BASE}'s", "nats"), Column("relative", "relative", "change")]
+    return _table("rewrite-contrasts", f"κ against {BASE} by rewrites, paired by game", columns, rows, study)
+
+
+def _contrasts(study: Study) -> Table:
+    rows = contrast_rows(study, BASE) if _others(study) else []
+    columns = [*HEAD, Column("filler", "F′"), Column("quantity", "quantity"), Column("games", "games", "count")]
+    columns += [Column("difference", "difference", "nats", _in_points), Column("relative", "relative", "change")]
+    problems = dict.fromkeys(row.problem for row in rows if row.problem)
+    note = " ".join(["Success differences are in points.", *(f"Left blank: {one}" for one in problems)])
+    return _table("contrasts", f"Against {BASE}, paired by game", columns, rows, study, note)
+
+
+def _in_points(row: ContrastRow) -> Interval | None:
+    if row.difference is None or row.quantity != "success":
+        return row.difference
+    return row.difference.times(PERCENT)
+
+
+def _lag_grid(study: Study) -> Table:
+    columns = [*HEAD, FILLER, Column("success", "success %", "percent"), Column("kappa", "κ", "nats")]
+    columns += [
+        Column("home_games", f"from the {study.domain.words.home}", "count"),
+        Column("home", "success %", "percent"),
+    ]
+    columns += [Column("elsewhere_games", "from elsewhere", "count"), Column("elsewhere", "success %", "percent")]
+    return _table("lag-grid", "Lag grid, split by where the task starts", columns, start_rows(study), study)
+
+
+def _pilot(study: Study) -> Table:
+    columns = [*HEAD, Column("condition", "condition"), Column("kappa", "κ", "nats")]
+    columns += [Column("difference", "minus the first", "nats")]
+    return _table("protocols", "Where the filler walk stands", columns, protocol_rows(study), study)
+
+
+def _pairs(study: Study) -> Table:
+    columns = [Column("game", "game"), BUDGET, FILLER, Column("step", "step", "count"), Column("memory", "memory")]
+    columns += [Column("held", f"{study.domain.words.task} kept %", "percent"), Column("state", "state")]
+    rows = shared_point_rows(study, BASE)
+    return _table("pairs", "Two writers at the same write point", columns, rows, study)
+
+
+def _losses(study: Study) -> Table:
+    fact = study.domain.words.fact
+    columns = [MEMORY, BUDGET, FILLER, Column("game", "game"), Column("fact", fact)]
+    columns += [Column("step", "step", "count"), Column("rewrites", "rewrite", "count")]
+    columns += [Column("before", "state before"), Column("after", "state after")]
+    return _table("losses", f"Rewrites that lost a {fact}", columns, losses(study), study)
+
+
+MAKERS: dict[str, Callable[[Study], Table]] = {
+    "grid": _grid,
+    "decomposition": _decomposition,
+    "kappa-by-filler": _kappa_by_filler,
+    "frontier": _frontier,
+    "lag-bins": _lag_bins,
+    "lag-kinds": _chunks,
+    "rewrites": _rewrites,
+    "rewrite-contrasts": _rewrite_contrasts,
+    "contrasts": _contrasts,
+    "lag-grid": _lag_grid,
+    "protocols": _pilot,
+    "pairs": _pairs,
+    "losses": _losses,
+}
+EMPTY = {
+    "rewrite-contrasts": f"it compares other memories with {BASE}; play both with `dssr diagnose --memory`.",
+    "contrasts": f"it compares other memories with {BASE}; play both with `dssr diagnose --memory`.",
+    "protocols": "the runs know one protocol; set `kind` under [protocol], `dssr diagnose` again, report both.",
+    "pairs": f"it needs {BASE} and another written memory on the same games, and steps stored with them.",
+    "losses": "no rewrite lost a fact that was still needed.",
+}
+
+
+# ---------------------------------------------------------------- shapes
+
+
+def _table(
+    name: str, title: str, columns: Sequence[Column], rows: Sequence[Record], study: Study, note: str = ""
+) -> Table:
+    """The protocol is a column only when it differs."""
+    many = len({cell.protocol for cell in study.cells}) > 1
+    if many and any("protocol" in row.__struct_fields__ for row in rows):
+        columns = [*columns[:2], Column("protocol", "protocol"), *columns[2:]]
+    return Table(name, title, tuple(columns), tuple(rows), note)
+
+
+def _group(row: CellGroup | CellRow) -> CellGroup:
+    return CellGroup(row.memory, row.budget, row.protocol)
+
+
+Across = dict[CellGroup, dict[Place, Interval | None]]
+
+
+def _across(values: Iterable[tuple[CellGroup, Place, Interval | None]]) -> Across:
+    """Values side by side: per group, by place."""
+    found: Across = {}
+    for group, place, value in values:
+        found.setdefault(group, {})[place] = value
+    return found
+
+
+def _lines(found: Across) -> list[AcrossRow]:
+    return [AcrossRow(group.memory, group.budget, group.protocol, at) for group, at in found.items()]
+
+
+def _places(found: Across, quantity: str, head: str, kind: Kind) -> list[Column]:
+    """One column per place where some group has a value; fillers in order, bins as they came."""
+    places = list(dict.fromkeys(place for at in found.values() for place, value in at.items() if value is not None))
+    if all(isinstance(place, int) for place in places):
+        places.sort(key=int)
+    return [Column(f"{quantity}_at_{place}", head.format(place), kind, _at(place)) for place in places]
+
+
+def _at(place: Place) -> Callable[[AcrossRow], Interval | None]:
+    return lambda row: row.at.get(place)
+
+
+def _others(study: Study) -> list[str]:
+    """Memories with a budget to set against the base; none when the base itself is missing."""
+    names = list(dict.fromkeys(cell.memory for cell in study.cells if cell.budget is not None))
+    return [name for name in names if name != BASE] if BASE in names else []

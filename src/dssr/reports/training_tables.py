@@ -1,0 +1,262 @@
+"""Tables of training and continuation runs, from the rows those runs stored."""
+
+from collections.abc import Callable, Iterable, Sequence
+from statistics import mean, stdev
+from typing import TypeVar
+
+from dssr.errors import StatsError
+from dssr.measure.continuation import ReturnRow
+from dssr.measure.study import same_device
+from dssr.record.run import Run
+from dssr.reports.study_tables import Absent
+from dssr.reports.tables import Column, Kind, Table
+from dssr.stats.bootstrap import Interval
+from dssr.training.results import (
+    UNTRAINED,
+    CoverageRow,
+    CreditRow,
+    PairRow,
+    RoundResult,
+    ValidatedRound,
+    best_rounds,
+)
+from dssr.types import Record
+
+T = TypeVar("T", bound=Record)
+TRAINING_LOGS = ("rounds", "credit", "pairs", "coverage", "returns")
+MAKES = {
+    "rounds-success": "dssr train",
+    "rounds-kappa": "dssr train",
+    "rounds-gain": "dssr train",
+    "horizon": "dssr train --variant k1",
+    "seeds": "dssr train --seeds 3",
+    "credit": "dssr train",
+    "pair-gaps": "dssr train",
+    "coverage": "dssr train",
+    "score-return": "dssr continuation",
+}
+"""Table to the command that stores its rows."""
+PERCENT = 100.0
+Number = float | Interval | None
+
+
+class RoundRow(Record, frozen=True):
+    """One writer after one round, or over its seeds, side by side at every filler."""
+
+    writer: str
+    round: int | None
+    """None for the untrained writer."""
+    seed: int | str | None
+    """None where the table has one seed only."""
+    at: dict[int, Number | str]
+    """By filler."""
+    mean: float | str | None
+    """Over the fillers."""
+    quantity: str = ""
+    """In a table of several."""
+
+
+def is_training(run: Run) -> bool:
+    """Whether a run stored rows of training instead of episodes of a grid."""
+    return any((run.path / f"{name}.jsonl").exists() for name in TRAINING_LOGS)
+
+
+def training_tables(runs: Sequence[Run]) -> tuple[list[Table], list[Absent]]:
+    """Every table that the stored rows give, and for the others the command that would."""
+    if runs:
+        same_device(runs)
+    rounds = _read(runs, "rounds", RoundResult)
+    makers: dict[str, Callable[[], Table]] = {
+        "rounds-success": lambda: _rounds(rounds, "success"),
+        "rounds-kappa": lambda: _rounds(rounds, "kappa"),
+        "rounds-gain": lambda: _gains(rounds),
+        "horizon": lambda: _horizon(rounds),
+        "seeds": lambda: _seeds(rounds),
+        "credit": lambda: _credit(_once(_read(runs, "credit", CreditRow))),
+        "pair-gaps": lambda: _pairs(_read(runs, "pairs", PairRow)),
+        "coverage": lambda: _coverage(_once(_read(runs, "coverage", CoverageRow))),
+        "score-return": lambda: _returns(_read(runs, "returns", ReturnRow)),
+    }
+    tables: list[Table] = []
+    absent: list[Absent] = []
+    for name, make in makers.items():
+        try:
+            table = make()
+        except StatsError as error:
+            absent.append(Absent(name, str(error)))
+            continue
+        if table.rows:
+            tables.append(table)
+        else:
+            absent.append(Absent(name, f"no run stored rows for it; `{MAKES[name]}` does."))
+    return tables, absent
+
+
+def _read(runs: Sequence[Run], name: str, kind: type[T]) -> list[T]:
+    return [row for run in runs for row in run.read(name, kind)]
+
+
+def _once(rows: Sequence[T]) -> list[T]:
+    """Without repetitions: lines that share candidates each store what these held."""
+    return list(dict.fromkeys(rows))
+
+
+def _rounds(rounds: Sequence[RoundResult], quantity: str) -> Table:
+    success = quantity == "success"
+    first = _first_seeds(rounds)
+    rows = _side_by_side(first, lambda one: one.success if success else one.kappa, _by_round)
+    kind: Kind = "percent" if success else "nats"
+    title = "Success by round, %" if success else "κ by round"
+    head = (Column("writer", "writer"), Column("round", "round", "count"))
+    return Table(f"rounds-{quantity}", title, (*head, *_columns(first, kind)), tuple(rows))
+
+
+def _gains(rounds: Sequence[RoundResult]) -> Table:
+    """Each round against the untrained writer, success in points and regret in nats."""
+    trained = [one for one in _first_seeds(rounds) if one.writer != UNTRAINED]
+    gains = _side_by_side(trained, lambda one: one.gain_interval, _by_round)
+    changes = _side_by_side(trained, lambda one: one.kappa_interval, _by_round)
+    rows = [_named(row, "success, points", PERCENT) for row in gains]
+    rows += [_named(row, "κ, nats", 1.0) for row in changes]
+    head = (Column("quantity", "change of"), Column("writer", "writer"), Column("round", "round", "count"))
+    title = "Change against the untrained writer, paired by game"
+    return Table("rounds-gain", title, (*head, *_columns(trained, "nats")), tuple(rows))
+
+
+def _named(row: RoundRow, quantity: str, factor: float) -> RoundRow:
+    at = {filler: value.times(factor) if isinstance(value, Interval) else value for filler, value in row.at.items()}
+    mean = row.mean * factor if isinstance(row.mean, int | float) else row.mean
+    return RoundRow(row.writer, row.round, row.seed, dict(at), mean, quantity)
+
+
+def _first_seeds(rounds: Sequence[RoundResult]) -> list[RoundResult]:
+    """The rows of each writer's first seed; later seeds have a table of their own."""
+    first: dict[str, int] = {}
+    for row in rounds:
+        first[row.writer] = min(row.seed, first.get(row.writer, row.seed))
+    return [row for row in rounds if row.seed == first[row.writer]]
+
+
+Line = tuple[str, int | None, int | None]
+"""Writer, round and seed; None for what the rows of a table do not tell apart."""
+
+
+def _by_round(one: RoundResult) -> Line:
+    return one.writer, None if one.writer == UNTRAINED else one.round, None
+
+
+def _side_by_side(
+    rounds: Sequence[RoundResult], value: Callable[[RoundResult], Number], line: Callable[[RoundResult], Line]
+) -> list[RoundRow]:
+    """One row per line with a value at each filler; lines without any value are left out."""
+    found: dict[Line, dict[int, Number | str]] = {}
+    for one in rounds:
+        found.setdefault(line(one), {})[one.filler] = value(one)
+    return [RoundRow(*key, at, mean(known)) for key, at in found.items() if (known := _estimates(at.values()))]
+
+
+def _estimates(values: Iterable[Number | str]) -> list[float]:
+    found = [value.estimate if isinstance(value, Interval) else value for value in values]
+    return [value for value in found if isinstance(value, int | float)]
+
+
+def _columns(rounds: Sequence[RoundResult], kind: Kind) -> list[Column]:
+    """A column for every filler of the rounds, and their mean."""
+    fillers = sorted({one.filler for one in rounds})
+    columns = [Column(f"at_{filler}", f"F′ = {filler}", kind, _at(filler)) for filler in fillers]
+    return [*columns, Column("mean", "mean", kind)]
+
+
+def _at(filler: int) -> Callable[[RoundRow], Number | str]:
+    return lambda row: row.at.get(filler)
+
+
+def _horizon(rounds: Sequence[RoundResult]) -> Table:
+    """The best round of each variant: training on nearer or farther targets, and the other variants beside it."""
+    best = best_rounds(rounds)
+    kept = [one for one in rounds if one.writer in best and (one.seed, one.round) == _place(best[one.writer])]
+    rows = _side_by_side(kept, lambda one: one.success, _by_round) if len(best) > 1 else []
+    head = (Column("writer", "writer"), Column("round", "best round", "count"))
+    title = "Variants at their best round, success %"
+    return Table("horizon", title, (*head, *_columns(kept, "percent")), tuple(rows))
+
+
+def _place(standing: ValidatedRound) -> tuple[int, int]:
+    return standing.seed, standing.round
+
+
+def _seeds(rounds: Sequence[RoundResult]) -> Table:
+    """Writers trained with several seeds, at the round selected on the first, and the untrained writer."""
+    best = best_rounds(rounds)
+    many = [name for name in best if len({one.seed for one in rounds if one.writer == name}) > 1]
+    chosen = [one for one in rounds if one.writer in many and one.round == best[one.writer].round]
+    rows = _side_by_side(chosen, lambda one: one.success, lambda one: (one.writer, None, one.seed))
+    rows += [_over_seeds(writer, [row for row in rows if row.writer == writer]) for writer in many]
+    if many:
+        before = [one for one in _first_seeds(rounds) if one.writer == UNTRAINED]
+        rows += _side_by_side(before, lambda one: one.success, _by_round)
+    head = (Column("writer", "writer"), Column("seed", "seed"))
+    return Table("seeds", "Seeds of the selected round, success %", (*head, *_columns(chosen, "percent")), tuple(rows))
+
+
+def _over_seeds(writer: str, rows: Sequence[RoundRow]) -> RoundRow:
+    fillers = sorted({filler for row in rows for filler in row.at})
+    at: dict[int, Number | str] = {f: _spread(_estimates(row.at.get(f) for row in rows)) for f in fillers}
+    return RoundRow(writer, None, "mean ± sd", at, _spread(_estimates(row.mean for row in rows)))
+
+
+def _spread(values: Sequence[float]) -> str | None:
+    return f"{PERCENT * mean(values):.1f} ± {PERCENT * stdev(values):.1f}" if len(values) > 1 else None
+
+
+def _credit(rows: Sequence[CreditRow]) -> Table:
+    heads = {
+        "coverage_all": "kept, all",
+        "coverage_best": "kept, best",
+        "coverage_worst": "kept, worst",
+        "all_zero": "none keeps any",
+        "differ": "differ",
+        "best_above": "best above worst",
+        "best_below": "best below worst",
+    }
+    columns = [Column("candidates", "candidates"), Column("group", "group"), Column("points", "points", "count")]
+    columns += [Column(key, head, "nats") for key, head in heads.items()]
+    return Table("credit", "Credit assignment", tuple(columns), tuple(rows))
+
+
+def _pairs(rows: Sequence[PairRow]) -> Table:
+    columns = (
+        Column("candidates", "candidates"),
+        Column("points", "points", "count"),
+        Column("qualifying", "points with a pair", "percent"),
+        Column("pairs", "pairs", "count"),
+        Column("lower", "gap, lower quartile", "nats"),
+        Column("median", "median", "nats"),
+        Column("upper", "upper quartile", "nats"),
+        Column("largest", "largest", "nats"),
+        Column("commands", "hold a command", "percent"),
+        Column("commands_best", "of the best", "percent"),
+    )
+    return Table("pair-gaps", "Pairs and gaps, shares in %", columns, tuple(rows))
+
+
+def _coverage(rows: Sequence[CoverageRow]) -> Table:
+    columns = (
+        Column("candidates", "candidates"),
+        Column("since", "steps since the reveal"),
+        Column("points", "points", "count"),
+        Column("coverage", "facts kept", "percent"),
+    )
+    title = "What candidates keep of the task, %"
+    return Table("coverage", title, columns, tuple(rows))
+
+
+def _returns(rows: Sequence[ReturnRow]) -> Table:
+    columns = (
+        Column("score", "score"),
+        Column("rho", "ρ with return", "nats", lambda row: row.rho_interval),
+        Column("points", "points", "count"),
+        Column("without_variance", "points without variance", "count"),
+        Column("unranked", "points with one score for all", "count"),
+    )
+    return Table("score-return", "Score against return", columns, tuple(rows))

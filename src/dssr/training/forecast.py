@@ -1,0 +1,158 @@
+"""What a line of rounds will take, counted on a few of its own games before it starts.
+
+As in `measure.plan`, Phase B is counted twice: as long as the optimal plan, and as long as it may last. Candidates
+that lead to one state share what follows, so scoring is counted rather too high than too low.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from dssr.agent.episode import Agent
+from dssr.measure.plan import Count, Load, Rates, Walk, frame_of, load_of, plan_grid, totals, walk_of
+from dssr.measure.score import needed
+from dssr.training.line import Line
+from dssr.training.round import adapter_folder, round_jobs
+from dssr.training.variants import Variant
+from dssr.types import Grid, Record
+
+T = TypeVar("T")
+
+SAMPLE = 6
+"""Games that stand for all of a split."""
+TRAINING = 4.0
+"""Read tokens that one trained token costs: forward, backward, and the reference's forward."""
+TRAINING_WORK = ("collection", "candidates", "scoring", "training")
+
+
+class Forecast(Record, frozen=True):
+    loads: tuple[Load, ...]
+    hours: float
+    most_hours: float
+
+
+@dataclass(frozen=True)
+class EpisodeSize:
+    """A collected episode of so many actions, in sizes."""
+
+    walk: Walk
+    budget: int
+    actions: int
+
+    @property
+    def request(self) -> int:
+        """Tokens of a writer's request besides the frame."""
+        return self.budget + self.walk.shown // self.walk.steps
+
+    @property
+    def begin(self) -> int:
+        return self.walk.steps - 1
+
+
+def forecast(line: Line, rounds: range, agent: Agent, rates: tuple[float, float]) -> Forecast:
+    """Everything that is still owed of these rounds."""
+    low, high = ({work: Count() for work in TRAINING_WORK} for _ in range(2))
+    owed = [number for number in rounds if not adapter_folder(line.directory, number).exists()]
+    for number in owed:
+        for counts, longest in ((low, False), (high, True)):
+            _round(line, number, agent, longest, counts)
+    loads = [load_of(work, low[work], high[work]) for work in TRAINING_WORK if high[work].calls]
+    reading, trained = Rates(*rates), [load for load in loads if load.work == "training"]
+    loads += _validation(line, rounds, agent)
+    total, extra = totals([load for load in loads if load not in trained], reading), totals(trained, reading)
+    return Forecast(
+        loads=tuple(loads),
+        hours=(total["hours"] or 0.0) + TRAINING * (extra["hours"] or 0.0),
+        most_hours=(total["most_hours"] or 0.0) + TRAINING * (extra["most_hours"] or 0.0),
+    )
+
+
+def sample_grid(line: Line) -> Grid:
+    """The validation grid of a line, on a few games."""
+    grid = line.grid(line.config.writer.memory)
+    return msgspec.structs.replace(grid, games=tuple(_few(grid.games)))
+
+
+def _validation(line: Line, rounds: range, agent: Agent) -> list[Load]:
+    names = ("untrained", *map(str, rounds))
+    owed = sum(not (line.directory / f"valid-{name}" / "summary.json").exists() for name in names)
+    few = sample_grid(line)
+    scale = owed * len(line.grid(line.config.writer.memory).games) / len(few.games)
+    fields = ("calls", "new_calls", "tokens_in", "tokens_out", "most_calls", "most_tokens_in", "most_tokens_out")
+    total = totals(plan_grid(few, line.config, agent), Rates())
+    return [Load("validation", *(round(scale * (total[name] or 0.0)) for name in fields))] if owed else []
+
+
+def _round(line: Line, number: int, agent: Agent, longest: bool, counts: dict[str, Count]) -> None:
+    config, variant = line.config, line.variant
+    jobs = round_jobs(line.archive.games("train"), config, config.writer.memory, number, line.seed)
+    few = _few(jobs)
+    trips = []
+    for job in few:
+        walk = walk_of(job.game, config, job.cell.filler, agent)
+        actions = config.protocol.max_actions if longest else walk.plan
+        trips.append(EpisodeSize(walk, job.cell.budget or 0, actions))
+    frame = frame_of(agent, config.writer.selection_budget)
+    scale = len(jobs) / len(few)
+    if variant.own:
+        _collection(trips, frame, scale, counts["collection"])
+        _scoring(trips, frame, line, counts)
+    _training(trips, frame, line, number, counts["training"])
+
+
+def _collection(trips: Sequence[EpisodeSize], frame: int, scale: float, count: Count) -> None:
+    for trip in trips:
+        writes = trip.begin + trip.actions
+        read = writes * (frame + trip.request) + trip.actions * (trip.walk.choice + trip.budget)
+        count.add(round(scale * (writes + trip.actions)), round(scale * read), round(scale * writes * trip.budget))
+
+
+def _scoring(trips: Sequence[EpisodeSize], frame: int, line: Line, counts: dict[str, Count]) -> None:
+    """The mean point of each phase, times the points wanted of it."""
+    variant, config = line.variant, line.config.writer
+    for phase, share in (("A", variant.phase_a_share), ("B", 1 - variant.phase_a_share)):
+        costs = [
+            (trip, writes, reads)
+            for trip in trips
+            for step, writes, reads in ahead(trip, variant, config.horizon, config.targets)
+            if (step < trip.begin) == (phase == "A")
+        ]
+        if not costs:
+            continue
+        times = variant.points * share * variant.candidates / len(costs)
+        for trip, writes, reads in costs:
+            counts["candidates"].add(0, round(times * (frame + trip.request)), round(times * trip.budget))
+            read = writes * (frame + trip.request) + reads * (trip.walk.choice + trip.budget)
+            counts["scoring"].add(0, round(times * read), round(times * writes * trip.budget))
+        counts["candidates"].add(round(variant.points * share * variant.candidates), 0)
+        counts["scoring"].add(round(times * sum(writes + reads for _, writes, reads in costs)), 0)
+
+
+def ahead(trip: EpisodeSize, variant: Variant, horizon: int, sizes: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Step, writes and reads of scoring one candidate, for every write point of an episode."""
+    last = trip.begin + trip.actions - 1
+    found = []
+    for step in range(last):
+        if variant.score == "return":
+            found.append((step, last - step, trip.actions - max(0, step - trip.begin)))
+            continue
+        targets = needed(range(max(step + 1, trip.begin), min(step + horizon, last) + 1), sizes)
+        if targets:
+            found.append((step, targets[-1] - step, len(targets)))
+    return found
+
+
+def _training(trips: Sequence[EpisodeSize], frame: int, line: Line, number: int, count: Count) -> None:
+    """As if every point gave all the pairs it may."""
+    variant, config = line.variant, line.config.writer
+    length = sum(frame + trip.request + trip.budget for trip in trips) / len(trips)
+    per_point = config.sft_epochs if number == 0 else config.pairs_per_point * 2 * config.dpo_epochs
+    texts = variant.points * per_point
+    count.add(texts, round(texts * length))
+
+
+def _few(all_of: Sequence[T]) -> Sequence[T]:
+    """Some, evenly spaced."""
+    return all_of[:: -(-len(all_of) // SAMPLE)]

@@ -1,0 +1,185 @@
+"""Train the writer: one line of rounds for a variant and a seed, or the selected variant again with more seeds."""
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dssr.config import Config
+from dssr.errors import RecordError, UsageError
+from dssr.measure.plan import measured_rates
+from dssr.record.run import Run
+from dssr.session import configured, silent, verb
+from dssr.training.forecast import TRAINING, Forecast, forecast, sample_grid
+from dssr.training.line import Line, Row, line_folder
+from dssr.training.reader.accept import require_accepted
+from dssr.training.reader.dagger import with_reader
+from dssr.training.results import RoundResult, ValidatedRound, selected
+from dssr.training.variants import MAIN, names, variant_of
+from dssr.types import Progress, Record
+
+log = logging.getLogger("dssr")
+
+
+class LineResult(Record, frozen=True):
+    """What training one line came to."""
+
+    line: str
+    """Its directory, which is a run."""
+    forced: bool
+    """Trained on a reader that had not been accepted."""
+    expected: dict[str, Any]
+    """What it was expected to take, counted before it started."""
+    finished: bool
+    rounds: list[Row]
+
+
+class SeedsResult(Record, frozen=True):
+    """The selected round of a variant, trained with several seeds."""
+
+    selected: ValidatedRound
+    seeds: list[RoundResult]
+    """Per seed and filler."""
+    lines: list[str]
+
+
+@verb
+async def train(
+    config: Config | str = "nano",
+    variant: str = MAIN,
+    *,
+    rounds: str | None = None,
+    seed: int = 0,
+    adapter: str | Path | None = None,
+    out: str | Path | None = None,
+    force: bool = False,
+    resume: bool = False,
+    progress: Progress = silent,
+) -> LineResult:
+    """Train the writer: collect, try candidates, score them by the reader's later loss, fine-tune, validate.
+
+    `rounds` is one round or a range such as `0-3`; `adapter` is the reader's. `out` is the folder of the study: every
+    variant and seed is a line inside it.
+    """
+    lines = Lines(_settings(config, adapter), out, force, resume, progress)
+    return await lines.train(variant, seed, span_of(rounds, lines.config))
+
+
+@verb
+async def train_seeds(
+    config: Config | str = "nano",
+    variant: str | None = None,
+    *,
+    seed: int = 0,
+    seeds: int = 3,
+    adapter: str | Path | None = None,
+    out: str | Path | None = None,
+    force: bool = False,
+    resume: bool = False,
+    progress: Progress = silent,
+) -> SeedsResult:
+    """Train the selected variant and round again, with so many seeds; `variant` restricts the choice to its rounds."""
+    return await Lines(_settings(config, adapter), out, force, resume, progress).retrain(variant, seed, seeds)
+
+
+def _settings(config: Config | str, adapter: str | Path | None) -> Config:
+    settings = configured(config)
+    if settings.writer_model.backend not in ("hf", "vllm"):
+        backend = settings.writer_model.backend
+        raise UsageError(f"The {backend} backend has no weights to train; use a configuration with hf or vllm.")
+    return settings if adapter is None else with_reader(settings, Path(adapter))
+
+
+def span_of(text: str | None, config: Config) -> range:
+    """The rounds asked for."""
+    last = config.writer.rounds
+    if text is None:
+        return range(last + 1)
+    found = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
+    if found is None:
+        raise UsageError(f"The rounds are {text!r}; give one round or a range such as 0-{last}.")
+    first, end = int(found[1]), int(found[2] or found[1])
+    if not first <= end <= last:
+        raise UsageError(f"The rounds are {text}; rounds rise from 0 to {last} in this configuration.")
+    return range(first, end + 1)
+
+
+class Lines:
+    """The lines of one study, trained one after the other."""
+
+    def __init__(
+        self, config: Config, out: str | Path | None, force: bool, resume: bool, progress: Progress = silent
+    ) -> None:
+        self.config, self.force, self.resume, self.progress = config, force, resume, progress
+        self.study = Path(out) if out else Path(config.runs) / f"train-{config.name}-{config.digest()[:8]}"
+
+    async def train(self, variant: str, seed: int, span: range) -> LineResult:
+        """Train one line, and say what it came to."""
+        place = line_folder(self.study, variant, seed)
+        line = Line(self.config, variant, seed, place, self.progress, self.force)
+        if line.finished:
+            raise RecordError(f"{place} is finished; read it with `dssr report {place}` or choose another --out.")
+        if place.exists() and not self.resume:
+            raise RecordError(f"{place} exists; continue it with --resume, or choose another --out.")
+        line.check(span)
+        expected = await self._prepare(line, span)
+        rows = await line.train(span)
+        return LineResult(str(place), self.force, expected, line.finished, rows)
+
+    async def _prepare(self, line: Line, span: range) -> dict[str, Any]:
+        """Ask whether the reader may be trained on, and say what the work will take."""
+        async with line.session(-1) as session:
+            agent = session.agent()
+            if not self.force:
+                require_accepted(self.config, agent.reader.fingerprint())
+            speed = await measured_rates(sample_grid(line), self.config, agent)
+            expected = forecast(line, span, agent, speed)
+        _say_expected(expected, speed, line.directory)
+        return {**msgspec.to_builtins(expected), "read_rate": speed[0], "write_rate": speed[1]}
+
+    async def retrain(self, variant: str | None, seed: int, count: int) -> SeedsResult:
+        """The selected configuration (or the best round of one variant) with several seeds."""
+        known = names(self.config.writer) if variant is None else (variant,)
+        titles = {variant_of(name, self.config.writer).title: name for name in known}
+        results = [row for name in titles.values() for row in self.results(name, seed)]
+        if not results:
+            raise UsageError(
+                f"{self.study} holds no trained line of seed {seed}; run `dssr train` without --seeds first."
+            )
+        chosen = selected(results)
+        name, span = titles[chosen.writer], range(chosen.round + 1)
+        log.info("selected: %s, round %d, success %.3f", name, chosen.round, chosen.success)
+        needed = [name] if variant_of(name, self.config.writer).own else [MAIN, name]
+        found: list[RoundResult] = []
+        for one in range(seed, seed + count):
+            for part in needed:
+                if not self._done(part, one, span):
+                    await self.train(part, one, span)
+            found += [row for row in self.results(name, one) if row.round == chosen.round]
+        lines = [str(line_folder(self.study, name, one)) for one in range(seed, seed + count)]
+        return SeedsResult(chosen, found, lines)
+
+    def results(self, variant: str, seed: int) -> list[RoundResult]:
+        """What a line's validation has stored so far."""
+        place = line_folder(self.study, variant, seed)
+        return list(Run.open(place).read("rounds", RoundResult)) if place.exists() else []
+
+    def _done(self, variant: str, seed: int, span: range) -> bool:
+        """Whether a line has nothing left to do of these rounds: it has had the last of them, or has ended."""
+        ended = (line_folder(self.study, variant, seed) / "summary.json").exists()
+        return ended or any(row.round == span[-1] for row in self.results(variant, seed))
+
+
+def _say_expected(expected: Forecast, speed: tuple[float, float], place: Path) -> None:
+    for load in expected.loads:
+        log.info(
+            f"{load.work}: {load.calls:,} to {load.most_calls:,} calls, {load.tokens_in:,} to "
+            f"{load.most_tokens_in:,} tokens to read, {load.tokens_out:,} to {load.most_tokens_out:,} to write"
+        )
+    log.info(
+        f"about {expected.hours:.2g} to {expected.most_hours:.2g} hours at {speed[0]:,.0f} tokens read and "
+        f"{speed[1]:,.0f} written a second, as a few calls just measured; a trained token is taken as {TRAINING:g} "
+        f"read ones, repeated calls as new; into {place}"
+    )

@@ -1,0 +1,266 @@
+"""One round: episodes on training games with the current writer, scored candidates, and what is learnt from them.
+
+Everything is logged under content keys, so a killed round computes only what it still owes.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dssr.agent.episode import Agent, episode_key, play_job
+from dssr.agent.memory import instruction_of, split_name
+from dssr.agent.order import in_order
+from dssr.agent.prompts import load_prompts, writer_messages
+from dssr.agent.store import save, stored
+from dssr.config import Config
+from dssr.errors import GameError, ModelError
+from dssr.measure.candidates import (
+    Candidate,
+    CandidateScorer,
+    Trouble,
+    WritePoint,
+    points_of,
+    request_at,
+    sample_points,
+)
+from dssr.models.base import Message
+from dssr.record.run import Run
+from dssr.seeds import rng_of, seed_of
+from dssr.session import Session, Stage
+from dssr.training.variants import Variant
+from dssr.types import Cell, Game, Job, Played, Record
+from dssr.worlds.archive import Archive, Worlds
+
+AT_ONCE = 32
+"""Episodes scored together: fewer than are played together, since each holds the roll-forwards of all its points."""
+
+
+class Example(Record, frozen=True):
+    """A request to the writer and the reply it should have given."""
+
+    messages: tuple[Message, ...]
+    reply: str
+
+
+class Preference(Record, frozen=True):
+    """A request to the writer, a better and a worse reply."""
+
+    messages: tuple[Message, ...]
+    chosen: str
+    rejected: str
+
+
+class Pair(Record, frozen=True):
+    """Two candidates of one point, far enough apart to learn from."""
+
+    point: str
+    chosen: str
+    rejected: str
+    gap: float
+
+
+def round_jobs(games: Sequence[Game], config: Config, memory: str, number: int, seed: int) -> list[Job]:
+    """The episodes of round `number`, filler and budget drawn evenly.
+
+    Two episodes of one game differ in their seed, even if they draw the same cell.
+    """
+    if config.writer.games is not None:
+        drawn = rng_of("collect", seed, number).sample(range(len(games)), min(config.writer.games, len(games)))
+        games = [games[place] for place in sorted(drawn)]
+    jobs = []
+    for game in games:
+        for copy in range(config.writer.episodes_per_game):
+            draw = rng_of("collect", seed, number, game.id, copy)
+            cell = Cell(
+                memory=memory,
+                budget=draw.choice(config.agent.budgets),
+                filler=draw.choice(config.protocol.fillers),
+                protocol=config.protocol.kind,
+            )
+            jobs.append(
+                Job(
+                    game=game.id,
+                    cell=cell,
+                    seed=seed_of("collect", seed, number, copy),
+                    temperature=config.writer.temperature,
+                    epsilon=config.writer.epsilon,
+                    driver="reader",
+                )
+            )
+    return jobs
+
+
+def best(candidates: Sequence[Candidate], score: str) -> Candidate:
+    """The highest score; among equals the earliest sample."""
+    return max(candidates, key=lambda one: (one.scores[score], -one.index))
+
+
+def pairs_of(candidates: Sequence[Candidate], score: str, gap: float, most: int) -> list[Pair]:
+    """Best against worst, then second best against second worst, and so on, while the gap is wide enough."""
+    ranked = sorted(candidates, key=lambda one: (-one.scores[score], one.index))
+    found: list[Pair] = []
+    for high, low in zip(ranked[: len(ranked) // 2], reversed(ranked), strict=False):
+        distance = high.scores[score] - low.scores[score]
+        if len(found) == most or distance < gap:
+            break
+        if high.state != low.state:
+            found.append(Pair(point=high.point, chosen=high.state, rejected=low.state, gap=distance))
+    return found
+
+
+class GapReport(Record, frozen=True):
+    """How far apart candidates are: what is left to say when no pair qualifies."""
+
+    points: int
+    qualifying: int
+    """Points with at least one pair."""
+    pairs: int
+    lower: float
+    """Quartiles of best minus worst, over all points."""
+    median: float
+    upper: float
+    largest: float
+
+
+def gap_report(groups: Sequence[Sequence[Candidate]], score: str, gap: float, most: int) -> GapReport:
+    """`most`: pairs a point may give."""
+    ranges = [
+        max(one.scores[score] for one in group) - min(one.scores[score] for one in group) for group in groups if group
+    ]
+    found = [len(pairs_of(group, score, gap, most)) for group in groups if group]
+    lower, median, upper = np.quantile(ranges, (0.25, 0.5, 0.75)) if ranges else (0.0, 0.0, 0.0)
+    return GapReport(
+        points=len(ranges),
+        qualifying=sum(map(bool, found)),
+        pairs=sum(found),
+        lower=float(lower),
+        median=float(median),
+        upper=float(upper),
+        largest=max(ranges, default=0.0),
+    )
+
+
+AT_ONCE = 32
+"""Episodes whose candidates are tried together; each holds the roll-forwards of all its candidates."""
+
+
+class Round:
+    """The data of one round, in one run directory."""
+
+    def __init__(self, run: Run, config: Config, variant: Variant, number: int, seed: int) -> None:
+        self.run, self.config, self.variant = run, config, variant
+        self.number, self.seed = number, seed
+
+    async def collect(self, session: Session, agent: Agent, jobs: Sequence[Job]) -> None:
+        """Play the round's episodes."""
+
+        def key(job: Job) -> str:
+            return episode_key(job, agent, session.archive.game(job.game).md5)
+
+        async def work(job: Job) -> Played:
+            return await play_job(job, agent)
+
+        def keep(played: Played) -> None:
+            save(self.run, played)
+
+        await session.work(self.run, Stage("collect", "episodes", jobs, key, work, keep))
+
+    async def score(self, session: Session, agent: Agent) -> None:
+        """Sample and score the candidates of the round's write points."""
+        scorers = {played.episode.key: self._scorer(played, agent) for played in self._played()}
+        points = self._points(scorers)
+        by_episode: dict[str, list[WritePoint]] = defaultdict(list)
+        for point in self.run.owed("points", points, lambda point: point.key):
+            by_episode[point.episode].append(point)
+        done = len(points) - sum(map(len, by_episode.values()))
+        session.progress("candidates", done, len(points))
+
+        def work(scorer: CandidateScorer, owed: list[WritePoint]) -> Any:
+            return lambda: asyncio.gather(*(self._try(scorer, point) for point in owed))
+
+        async for found in in_order((work(scorers[key], owed) for key, owed in sorted(by_episode.items())), AT_ONCE):
+            for point, candidates in found:
+                if isinstance(candidates, Trouble):
+                    self.run.append("troubles", point.key, candidates)
+                else:
+                    self.run.extend("candidates", [(f"{point.key}:{one.index:02d}", one) for one in candidates])
+                self.run.append("points", point.key, point)
+                done += 1
+            session.progress("candidates", done, len(points))
+
+    async def _try(self, scorer: CandidateScorer, point: WritePoint) -> tuple[WritePoint, "list[Candidate] | Trouble"]:
+        """A model or game that fails costs its point and no other."""
+        try:
+            return point, await scorer.candidates(point)
+        except (ModelError, GameError) as error:
+            return point, Trouble(point.key, str(error))
+
+    def groups(self) -> dict[str, list[Candidate]]:
+        """Stored candidates by point, in the order of their samples, as far as the variant may use them."""
+        found: dict[str, list[Candidate]] = defaultdict(list)
+        for candidate in self.run.read("candidates", Candidate):
+            found[candidate.point].append(candidate)
+        return {key: kept for key, group in sorted(found.items()) if (kept := self.variant.usable(group))}
+
+    def examples(self, archive: Archive) -> list[Example]:
+        """Round 0: the best candidate of every point."""
+        asked = self._messages(archive)
+        return [Example(asked[key], best(group, self.variant.score).state) for key, group in self.groups().items()]
+
+    def preferences(self, archive: Archive) -> list[Preference]:
+        """Later rounds: pairs far enough apart."""
+        asked, writer = self._messages(archive), self.config.writer
+        return [
+            Preference(asked[pair.point], pair.chosen, pair.rejected)
+            for group in self.groups().values()
+            for pair in pairs_of(group, self.variant.score, self.variant.gap, writer.pairs_per_point)
+        ]
+
+    def points(self) -> list[WritePoint]:
+        """The stored write points."""
+        return list(self.run.read("points", WritePoint))
+
+    def report(self) -> GapReport:
+        """How far apart the candidates are."""
+        most = self.config.writer.pairs_per_point
+        return gap_report(list(self.groups().values()), self.variant.score, self.variant.gap, most)
+
+    def _played(self) -> list[Played]:
+        return [played for played in stored(self.run) if played.episode.error is None]
+
+    def _scorer(self, played: Played, agent: Agent) -> CandidateScorer:
+        return CandidateScorer(played, agent, self.variant.sampling, self.config.writer, self.seed)
+
+    def _points(self, scorers: dict[str, CandidateScorer]) -> list[WritePoint]:
+        supply = [
+            point
+            for scorer in scorers.values()
+            for point in points_of(scorer.played.episode, scorer.played.steps, self.config.writer.horizon)
+            if not self.variant.reachable or scorer.reachable(point)
+        ]
+        return sample_points(supply, self.variant.points, self.variant.phase_a_share, "points", self.seed, self.number)
+
+    def _messages(self, archive: Archive) -> dict[str, tuple[Message, ...]]:
+        """The writer's requests by point, as they were sent; no model is needed to write them again."""
+        prompts = load_prompts(self.config.agent.prompts)
+        played = {one.episode.key: one for one in self._played()}
+        found: dict[str, tuple[Message, ...]] = {}
+        with closing(Worlds(archive)) as worlds:
+            for point in self.points():
+                one = played[point.episode]
+                style, _ = split_name(one.episode.job.cell.memory)
+                with worlds.playing(one.episode.job.game) as world:
+                    view, previous = request_at(one.steps, point.step, world.goal)
+                system = prompts.writer(instruction_of(style), point.budget)
+                found[point.key] = writer_messages(system, view, previous)
+        return found
+
+
+def adapter_folder(directory: Path, number: int) -> Path:
+    """Where the adapter of a round lies in its line."""
+    return directory / "adapters" / f"r{number}"

@@ -1,0 +1,98 @@
+"""The reader's whole training on real games with a tiny real model: killed anywhere, it ends in the same adapter."""
+
+import asyncio
+import json
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.tiny import make_tiny
+from tests.training.test_line import Killed, dies_at, study
+
+from dssr.agent.store import stored
+from dssr.config import Config, ReaderConfig
+from dssr.errors import LeakError
+from dssr.record.run import Run
+from dssr.session import silent
+from dssr.training import lora
+from dssr.training.reader.dagger import Dagger, bare, with_reader
+from dssr.worlds.archive import Archive, Worlds
+
+pytestmark = pytest.mark.slow
+
+
+def small(archive: Archive, base: Path, data: Path) -> Config:
+    """Two memories at one budget, a handful of points."""
+    reader = ReaderConfig(
+        memories=("lastk", "summary"),
+        budgets=(24,),
+        points=12,
+        rank=2,
+        alpha=4,
+        batch=4,
+        micro_tokens=4096,
+        held_out=0.4,
+    )
+    return msgspec.structs.replace(study(archive, base, data), reader=reader)
+
+
+def test_a_killed_training_ends_in_the_same_reader(archive: Archive, tmp_path: Path) -> None:
+    """Catches work lost or doubled by a kill in collection and in training, and a second iteration that is not driven
+    by the reader of the first."""
+    base = make_tiny(tmp_path / "model")
+    whole = asyncio.run(Dagger(small(archive, base, tmp_path / "data"), tmp_path / "whole", silent).train())
+    again = small(archive, base, tmp_path / "other")
+    for stage in ("collect 1 train", "collect 2 train", "train"):
+        with pytest.raises(Killed):
+            asyncio.run(Dagger(again, tmp_path / "killed", dies_at(stage)).train())
+    killed = asyncio.run(Dagger(again, tmp_path / "killed", silent).train())
+    assert lora.content_hash(whole) == lora.content_hash(killed)
+    curves = [json.loads((adapter / "card.json").read_text())["curve"] for adapter in (whole, killed)]
+    assert curves[0] == curves[1]
+    assert curves[0][0]["step"] == 0  # what the bare reader loses, to compare with
+    assert {"held_out_loss"} <= curves[0][0].keys() & curves[0][-1].keys()
+    drivers = [
+        {played.episode.job.driver for played in stored(Run.open(tmp_path / "whole" / f"collect-{number}-train"))}
+        for number in (1, 2)
+    ]
+    assert drivers == [{"reference"}, {"reader"}]
+    readers = [Run.open(tmp_path / "whole" / f"collect-{number}-train").info.models["reader"] for number in (1, 2)]
+    assert readers[0] != readers[1]
+
+
+def test_training_starts_without_the_adapter_it_replaces(archive: Archive, tmp_path: Path) -> None:
+    """Catches a reader trained on top of, or acting with, the adapter that the configuration names already."""
+    config = study(archive, tmp_path, tmp_path / "data")
+    named = with_reader(config, tmp_path / "adapter")
+    assert named.agent.reader_adapter is not None
+    assert bare(named) == config
+
+
+@pytest.mark.parametrize(("number", "role"), [(1, "writer"), (2, "reader")])
+def test_a_leak_in_a_collection_is_refused(number: int, role: str, archive: Archive, tmp_path: Path) -> None:
+    """Catches a reader trained on prompts nobody searched: those of episodes driven by the reference action, which have
+    no reader prompts, and of those the reader drove. The plan is put into one stored prompt before the run ends."""
+    config = small(archive, make_tiny(tmp_path / "model"), tmp_path / "data")
+
+    def die_at_the_end(stage: str, done: int, of: int) -> None:
+        if stage == f"collect {number} train" and done == of:
+            raise Killed
+
+    with pytest.raises(Killed):
+        asyncio.run(Dagger(config, tmp_path / "reader", die_at_the_end).train())
+    place = tmp_path / "reader" / f"collect-{number}-train"
+    log = place / "prompts.jsonl"
+    prompts = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {prompt["role"] for prompt in prompts} == ({"writer"} if number == 1 else {"writer", "reader"})
+    games = {played.episode.key: played.episode.job.game for played in stored(Run.open(place))}
+    shown = next(prompt for prompt in prompts if prompt["role"] == role)
+    with closing(Worlds(archive)) as worlds, worlds.playing(games[shown["episode"]]) as world:
+        plan = world.start().moment.privileged.walkthrough
+    shown["messages"][-1][1] += "\n" + ", ".join(plan)
+    log.write_text("".join(json.dumps(prompt) + "\n" for prompt in prompts))
+    with pytest.raises(LeakError, match=rf"the first a plan in a {role} prompt"):
+        asyncio.run(Dagger(config, tmp_path / "reader", silent).train())
+    assert (place / "failed.json").exists()
+    assert not (place / "summary.json").exists()
+    assert not Dagger(config, tmp_path / "reader", silent).adapter(number).exists()

@@ -1,0 +1,79 @@
+"""What a line will take, against what it then took."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.sessions import open_agent
+
+from dssr.config import AgentConfig, Config, GamesConfig, ModelConfig, ProtocolConfig, WriterConfig
+from dssr.measure.candidates import Candidate
+from dssr.measure.plan import Walk
+from dssr.models.load import load_model
+from dssr.record.run import Run
+from dssr.training.forecast import EpisodeSize, ahead, forecast
+from dssr.training.line import Line
+from dssr.training.variants import variant_of
+from dssr.types import Step
+from dssr.worlds.archive import Archive
+
+
+def silent(stage: str, done: int, of: int) -> None:
+    """Listens to nothing."""
+
+
+@pytest.fixture
+def line(archive: Archive, tmp_path: Path) -> Line:
+    """A line on one-room games; the scripted model can collect, though not be trained."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "one").symlink_to(archive.folder / "one", target_is_directory=True)
+    config = Config(
+        name="tiny",
+        data=str(tmp_path / "data"),
+        games=GamesConfig(archive="one", levels=(1,), options={"recipe": 1, "take": 1}),
+        protocol=ProtocolConfig(fillers=(0,), max_actions=8),
+        writer_model=ModelConfig(backend="scripted", path="scripted", context_length=65536),
+        agent=AgentConfig(budgets=(64,)),
+        writer=WriterConfig(episodes_per_game=1, points=12, candidates=2, selection_budget=64),
+    )
+    return Line(config, "dssr", 0, tmp_path / "dssr-s0", silent)
+
+
+def test_collection_takes_what_was_forecast(line: Line) -> None:
+    """Catches a count of one kind of call only, a sample that is not scaled up to all games, or lost candidates."""
+    with open_agent(line.config, line.archive, load_model(line.config.writer_model)) as agent:
+        expected = {load.work: load for load in forecast(line, range(1), agent, (1000.0, 100.0)).loads}
+    asyncio.run(line.data(0))
+    run = Run.open(line.directory / "round-0")
+    steps = list(run.read("steps", Step))
+    calls = sum(step.write.tokens > 0 for step in steps) + sum(step.decision is not None for step in steps)
+    assert expected["collection"].calls <= calls <= expected["collection"].most_calls
+    assert expected["collection"].calls > 0.5 * calls, "a game in two would be missing"
+    assert expected["candidates"].calls == len(list(run.read("candidates", Candidate))) == 24
+
+
+def test_hours_follow_the_rates_and_what_is_done_is_not_counted(line: Line) -> None:
+    """Catches hours that ignore training or writing, and a resumed line that is told the whole work again."""
+    with open_agent(line.config, line.archive, load_model(line.config.writer_model)) as agent:
+        slow, fast = (forecast(line, range(2), agent, rates) for rates in ((100.0, 100.0), (200.0, 200.0)))
+        assert slow.hours == pytest.approx(2 * fast.hours)
+        reading = sum(load.tokens_in + load.tokens_out for load in slow.loads)
+        trained = next(load.tokens_in for load in slow.loads if load.work == "training")
+        assert slow.hours == pytest.approx((reading + 3 * trained) / 100 / 3600)
+        (line.directory / "adapters" / "r0").mkdir(parents=True)
+        rest = {load.work: load for load in forecast(line, range(2), agent, (100.0, 100.0)).loads}
+        whole = {load.work: load for load in slow.loads}
+        assert rest["scoring"].calls < whole["scoring"].calls
+        assert rest["validation"] == whole["validation"]
+
+
+def test_scoring_looks_ahead_to_the_last_target() -> None:
+    """Catches roll-forwards counted to the horizon or to the end instead of the last target. Worked by hand: decisions
+    at steps 3, 4 and 5, of which K = 1 and 2 look at the first and the last within two steps."""
+    walk = Walk(steps=4, shown=40, history=40, choice=10, plan=3, visits=1)
+    trip = EpisodeSize(walk, budget=8, actions=3)
+    config = WriterConfig(horizon=2, targets=(1, 2))
+    assert ahead(trip, variant_of("dssr", config), 2, (1, 2)) == [(1, 2, 1), (2, 2, 2), (3, 2, 2), (4, 1, 1)]
+    assert ahead(trip, variant_of("outcome", config), 2, (1, 2)) == [
+        (0, 5, 3), (1, 4, 3), (2, 3, 3), (3, 2, 3), (4, 1, 2)
+    ]  # fmt: skip
