@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dssr.errors import ModelError
-from dssr.models.engine.batching import Batcher, Inbox
+from dssr.models.engine.batching import Batcher, RequestQueue
 
 
 class Recorder:
@@ -19,15 +19,15 @@ class Recorder:
         self.pause = pause
         self.batcher: Batcher[int] = Batcher(self.run)
 
-    def run(self, inbox: Inbox[int]) -> None:
-        tickets = inbox.take(100_000)
-        self.batches.append([ticket.item for ticket in tickets])
+    def run(self, queue: RequestQueue[int]) -> None:
+        requests = queue.take(100_000)
+        self.batches.append([request.item for request in requests])
         time.sleep(self.pause)
-        for ticket in tickets:
-            if ticket.item < 0:
-                ticket.answer(ModelError("negative"))
+        for request in requests:
+            if request.item < 0:
+                request.answer(ModelError("negative"))
             else:
-                ticket.answer(2 * ticket.item)
+                request.answer(2 * request.item)
 
 
 async def chain(batcher: Batcher[int], number: int, length: int) -> int:
@@ -51,7 +51,7 @@ def test_all_coroutines_share_each_batch() -> None:
 
 
 def test_ten_thousand_wait_at_once() -> None:
-    """Catches lost tickets and quadratic bookkeeping: this takes well under a second when both are absent."""
+    """Catches lost requests and quadratic bookkeeping: this takes well under a second when both are absent."""
     engine = Recorder()
 
     async def main() -> list[int]:
@@ -107,16 +107,16 @@ def test_one_failure_is_its_own() -> None:
 
 
 def test_an_engine_that_breaks_fails_everybody_and_recovers() -> None:
-    """Catches coroutines left waiting for ever, taken tickets too, when the engine raises."""
+    """Catches coroutines left waiting for ever, taken requests too, when the engine raises."""
     broken = threading.Event()
     broken.set()
 
-    def run(inbox: Inbox[int]) -> None:
-        tickets = inbox.take(2)
+    def run(queue: RequestQueue[int]) -> None:
+        requests = queue.take(2)
         if broken.is_set():
             raise MemoryError("no room")
-        for ticket in tickets:
-            ticket.answer(ticket.item)
+        for request in requests:
+            request.answer(request.item)
 
     batcher: Batcher[int] = Batcher(run)
 

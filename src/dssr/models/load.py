@@ -70,6 +70,6 @@ def weights_folder(path: str) -> str:
 
 
 def _load_hf(config: ModelConfig) -> Model:
-    from dssr.models.engine.load import load_hf
+    from dssr.models.engine.checkpoint import load_hf
 
     return load_hf(config, weights_folder(config.path))
