@@ -48,10 +48,9 @@ class Measured(Record, frozen=True):
 def cpu_seconds() -> float:
     """CPU time so far, of this process with all its threads and of its children, finished ones too."""
     reaped = os.times()
-    alive = sum(
-        child.cpu_times().user + child.cpu_times().system for child in psutil.Process().children(recursive=True)
-    )
-    return time.process_time() + reaped.children_user + reaped.children_system + alive
+    alive = [child.cpu_times() for child in psutil.Process().children(recursive=True)]
+    children = reaped.children_user + reaped.children_system + sum(float(one.user + one.system) for one in alive)
+    return time.process_time() + children
 
 
 def seconds(work: Callable[[], object], repeat: int = 3) -> float:

@@ -130,8 +130,8 @@ def _unshared(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
     """Longer prompts that differ from their first token on."""
     prompts = _different(model, logged)
     yield from _writing(model, prompts, "write replies to different prompts")
-    name = f"stems: one sample of each of {UNSHARED} different prompts, {UNSHARED_TOKENS} tokens"
-    yield from _against(name, by_turns(_with_and_without_stems(model, prompts), repeat=2), {})
+    name = f"shared prefix: one sample of each of {UNSHARED} different prompts, {UNSHARED_TOKENS} tokens"
+    yield from _against(name, by_turns(_with_and_without_sharing(model, prompts), repeat=2), {})
 
 
 def _samples(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
@@ -144,13 +144,13 @@ def _samples(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
     assert _write(model, asked, ALMOST_GREEDY) == lean, "samples that must be equal differ"
     took = by_turns(
         {
-            **_with_and_without_stems(model, asked),
+            **_with_and_without_sharing(model, asked),
             f"stock generate, batches of {SAMPLES}": lambda: plain.write_stock(copies, BUDGET, SAMPLES),
             f"lean loop, batches of {SAMPLES}": lambda: plain.write_lean(ids, BUDGET, SAMPLES, SAMPLES),
         },
         repeat=2,
     )
-    name = f"stems: {SAMPLES} samples of each of {len(prompts)} histories, about {_median(ids)} tokens"
+    name = f"shared prefix: {SAMPLES} samples of each of {len(prompts)} histories, about {_median(ids)} tokens"
     yield from _against(name, took, dict.fromkeys(took, WORTH))
 
 
@@ -271,9 +271,9 @@ def _write(model: HFModel, prompts: Sequence[Prompt], temperature: float = 0.0) 
     return [reply.text for reply in asyncio.run(everything())]
 
 
-def _with_and_without_stems(model: HFModel, prompts: Sequence[Prompt]) -> dict[str, Callable[[], object]]:
+def _with_and_without_sharing(model: HFModel, prompts: Sequence[Prompt]) -> dict[str, Callable[[], object]]:
     def without() -> None:
-        with patch.object(decode, "LONG_STEM", model.context_length):
+        with patch.object(decode, "LONG_PREFIX", model.context_length):
             _write(model, prompts, ALMOST_GREEDY)
 
     return {"ours": lambda: _write(model, prompts, ALMOST_GREEDY), "a copy of the prompt for each reply": without}

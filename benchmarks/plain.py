@@ -44,7 +44,7 @@ class Plain:
 
         found: dict[int, torch.Tensor] = {}
         cache, before = DynamicCache(), list[int]()
-        for place in sorted(range(len(prompts)), key=lambda place: prompts[place]):
+        for place in sorted(range(len(prompts)), key=lambda place: list(prompts[place])):
             prompt = list(prompts[place])
             shared = _common(before, prompt[:-1])
             if len(before) > shared:

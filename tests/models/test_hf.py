@@ -18,7 +18,7 @@ from dssr.errors import ModelError
 from dssr.models.adapters import stamp_adapter
 from dssr.models.base import Choose, Generate, Message
 from dssr.models.engine.blocks import BLOCK, PrefixCache
-from dssr.models.engine.decode import GROUP, LONG_STEM
+from dssr.models.engine.decode import GROUP, LONG_PREFIX
 from dssr.models.engine.hf import HFModel
 from dssr.models.load import load_model
 from dssr.types import LABELS
@@ -120,14 +120,15 @@ def test_texts_do_not_depend_on_newcomers(model: HFModel) -> None:
     assert [together[number] for number in some] == [ask(model, [requests[number]])[0] for number in some]
 
 
-def test_a_shared_stem_does_not_change_a_bit(model: HFModel) -> None:
-    """Catches a reply that reads another's stem or tail, or whose bits depend on how many read with it: more than a
-    group of samples of one long prompt, a longer one with the same beginning, and short ones, together and alone."""
+def test_a_shared_long_prompt_does_not_change_a_bit(model: HFModel) -> None:
+    """Catches a reply that reads another's prefix or tail, or whose bits depend on how many read with it: more than a
+    group of samples of one long prompt, a longer one with the same beginning, a greedy one, and short ones."""
     long = story(5, 700)
-    assert model.prompt_tokens((Message("user", long),)) > 2 * LONG_STEM
+    assert model.prompt_tokens((Message("user", long),)) > 2 * LONG_PREFIX
     asked = [(long, 20, seed) for seed in range(GROUP + 3)] + [(long + story(6, 90), 70, seed) for seed in range(3)]
     asked += [(story(seed, 30), 9, seed) for seed in range(3)]
     requests = [Generate((Message("user", text),), most, 1.0, seed) for text, most, seed in asked]
+    requests += [Generate((Message("user", long),), 20, 0.0, 0)]  # greedy: the same prompt, not shared
     together = ask(model, requests)
     assert len({reply.text for reply in together}) > len(together) // 2
     assert together == [ask(model, [request])[0] for request in requests]

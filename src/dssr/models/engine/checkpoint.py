@@ -17,7 +17,7 @@ from dssr.config import ModelConfig
 from dssr.errors import ModelError
 from dssr.models.adapters import Adapters, weights_digest
 from dssr.models.engine.blocks import BLOCK, Ids
-from dssr.models.engine.decode import GROUP, LONG_STEM, Reply
+from dssr.models.engine.decode import GROUP, LONG_PREFIX, Reply
 from dssr.models.engine.forward import ATTENTION, ROWS
 from dssr.models.engine.hf import HFModel
 from dssr.models.tokenizers import open_tokenizer
@@ -26,7 +26,17 @@ ENGINE = 2
 """Raised whenever the same weights may give other bits than before, so that stored answers are not mixed."""
 LEAST_KV, MOST_KV = 2**28, 2**31
 """Bounds of the memory for keys and values, in bytes; between them a quarter of what is free."""
-LENGTHS = (BLOCK // 3, BLOCK + 9, BLOCK, 2 * BLOCK + 17, LONG_STEM + 5, LONG_STEM + 5, LONG_STEM + BLOCK)
+CASES = (
+    (BLOCK // 3, 0.0),
+    (BLOCK + 9, 1.0),
+    (BLOCK, 0.0),
+    (2 * BLOCK + 17, 0.0),
+    (LONG_PREFIX + 5, 1.0),
+    (LONG_PREFIX + 5, 1.0),
+    (LONG_PREFIX + BLOCK, 1.0),
+    (LONG_PREFIX + BLOCK, 0.0),
+)
+"""Lengths and temperatures of the prompts that a model is tried with: all ways that replies are computed."""
 STEPS = 2
 CLOSE = {torch.float32: 1e-3, torch.bfloat16: 0.2}
 """How far scores may lie from the stock forward pass, relative to their spread."""
@@ -35,16 +45,16 @@ CLOSE = {torch.float32: 1e-3, torch.bfloat16: 0.2}
 @torch.inference_mode()
 def same_in_batch(model: HFModel, adapter: str | None) -> bool:
     """Whether prompts scored and continued alone and together give identical bits."""
-    prompts = _prompts(model)
-    together = _bits(model, prompts, adapter)
-    alone = [bits for prompt in prompts for bits in _bits(model, [prompt], adapter)]
+    cases = _cases(model)
+    together = _bits(model, cases, adapter)
+    alone = [bits for case in cases for bits in _bits(model, [case], adapter)]
     return together == alone
 
 
 @torch.inference_mode()
 def agrees_with_stock(model: HFModel, causal: Any) -> bool:
     """Whether the packed pass computes what transformers' own does, up to rounding."""
-    ids = max(_prompts(model), key=len)
+    ids = max((ids for ids, _ in _cases(model)), key=len)
     model.adapters.use(None)
     (prefilled,) = model.prefiller.run([ids], None, keep=False)
     ours = model.packed.logits(prefilled.state[None])[0]
@@ -61,26 +71,27 @@ def agrees_with_stock(model: HFModel, causal: Any) -> bool:
     return float((ours - stock).abs().max()) <= CLOSE[model.packed.dtype] * (float(stock.std()) + 1e-6)
 
 
-def _prompts(model: HFModel) -> list[Ids]:
-    """Some that share a prefix and one that does not."""
+def _cases(model: HFModel) -> list[tuple[Ids, float]]:
+    """Prompts that share a prefix and one that does not, with their temperatures."""
     rng = random.Random(0)
     most = min(model.tokenizer.inner.vocab_size, 1 << 30) - 1
-    stem = [rng.randint(0, most) for _ in range(max(LENGTHS))]
+    shared = [rng.randint(0, most) for _ in range(max(length for length, _ in CASES))]
     other = [rng.randint(0, most) for _ in range(BLOCK // 2)]
     longest = model.context_length - STEPS - 1
-    return [np.array(ids[:longest], dtype=np.int32) for ids in (*(stem[:length] for length in LENGTHS), other)]
+    cases = [*((shared[:length], temperature) for length, temperature in CASES), (other, 0.0)]
+    return [(np.array(ids[:longest], dtype=np.int32), temperature) for ids, temperature in cases]
 
 
-def _bits(model: HFModel, prompts: list[Ids], adapter: str | None) -> list[bytes]:
+def _bits(model: HFModel, cases: list[tuple[Ids, float]], adapter: str | None) -> list[bytes]:
     """Scores after each prompt, then the states of a few written tokens."""
     model.adapters.use(adapter)
     model.prefiller.cache.clear()
-    prefilled = model.prefiller.run(prompts, adapter, keep=True)
+    prefilled = model.prefiller.run([ids for ids, _ in cases], adapter, keep=True)
     scores = model.packed.logits(torch.stack([done.state for done in prefilled]))
     bits = [row.cpu().numpy().tobytes() for row in scores]
     replies = [
-        Reply(place, done.blocks, len(prompts[place]), STEPS + 1, 0.0, random.Random(0), tokens=[0])
-        for place, done in enumerate(prefilled)
+        Reply(place, done.blocks, len(ids), STEPS + 1, temperature, random.Random(0), tokens=[0])
+        for place, ((ids, temperature), done) in enumerate(zip(cases, prefilled, strict=True))
     ]
     model.decoder.admit(replies)
     for _ in range(STEPS):
@@ -162,7 +173,7 @@ def _settle(model: HFModel, causal: Any, config: ModelConfig, device: str) -> st
     level = torch.backends.cpu.get_cpu_capability() if device == "cpu" else ""
     return (
         f"engine={ENGINE} {config.dtype} {kind} {level} threads={threads} block={BLOCK} rows={ROWS} "
-        f"stem={LONG_STEM}/{GROUP} invariant={invariant} context={model.context_length} "
+        f"stem={LONG_PREFIX}/{GROUP} invariant={invariant} context={model.context_length} "
         f"torch={torch.__version__} transformers={transformers.__version__}"
     )
 

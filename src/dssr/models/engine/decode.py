@@ -3,9 +3,9 @@
 Every reply has its own row in the buffers of keys and values. Replies whose rows round up to the same multiple of
 BLOCK attend together; the rounding is a matter of the reply alone, so its batch changes no bit.
 
-Samples of one long prompt share it: the keys of its full blocks, its *stem*, are kept once and read once for GROUP
-replies. Whether a reply has a stem is a matter of its request alone, and a group always has the same number of rows,
-so the batch changes no bit here either.
+Samples of one long prompt share it: the keys of its full blocks, the *shared prefix*, are kept once and read once for
+GROUP replies. Whether a reply has one is a matter of its request alone, and a group always has the same number of
+rows, so the batch changes no bit here either.
 """
 
 import math
@@ -20,30 +20,30 @@ import torch
 from dssr.models.engine.blocks import BLOCK, Block, kv_of
 from dssr.models.engine.forward import ROWS, PackedModel
 
-LONG_STEM = 384
-"""Shortest stem, in tokens. Shorter prompts differ from reply to reply, and copies of them are cheap."""
+LONG_PREFIX = 384
+"""Shortest shared prefix, in tokens. Shorter prompts differ from reply to reply, and copies of them are cheap."""
 GROUP = 8
-"""Replies that read a stem together; missing ones are computed in vain."""
+"""Replies that read a prefix together; missing ones are computed in vain."""
 MOST_REPLIES = 128
 """Replies under way at once."""
 
 
-def stem_of(blocks: Sequence[Block]) -> tuple[bytes | None, int]:
-    """Key and length of a prompt's stem: all but its last block, if that is long enough."""
+def shared_prefix(blocks: Sequence[Block]) -> tuple[bytes | None, int]:
+    """Key and length of a reply's shared prefix: all but the prompt's last block, if that is long enough."""
     length = blocks[-1].position if blocks else 0
-    return (blocks[-2].key, length) if length >= LONG_STEM else (None, 0)
+    return (blocks[-2].key, length) if length >= LONG_PREFIX else (None, 0)
 
 
-class SharedStems:
-    """The rows that have a stem, in groups of one stem each."""
+class SharedPrefixes:
+    """The rows that have a shared prefix, in groups of one prefix each."""
 
-    def __init__(self, stems: dict[bytes, torch.Tensor], keys: Sequence[bytes], device: torch.device) -> None:
-        """`keys` names the stem of each row."""
+    def __init__(self, prefixes: dict[bytes, torch.Tensor], keys: Sequence[bytes], device: torch.device) -> None:
+        """`keys` names the prefix of each row."""
         rows: dict[bytes, list[int]] = {}
         for row, key in enumerate(keys):
             rows.setdefault(key, []).append(row)
         cut = [(key, mine[at : at + GROUP]) for key, mine in rows.items() for at in range(0, len(mine), GROUP)]
-        self.stems = [stems[key] for key, _ in cut]
+        self.prefixes = [prefixes[key] for key, _ in cut]
         filled = [row for _, mine in cut for row in (*mine, *[mine[0]] * (GROUP - len(mine)))]
         places = {row: group * GROUP + at for group, (_, mine) in enumerate(cut) for at, row in enumerate(mine)}
         self.filled = torch.tensor(filled, device=device)
@@ -52,12 +52,12 @@ class SharedStems:
         """Where each row stands among them."""
 
     def read(self, layer: int, q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the rows `q` [heads, rows, width], scaled already, see in their stems, as `attention` gives it."""
+        """What the rows `q` [heads, rows, width], scaled already, see in their prefixes, as `attention` gives it."""
         heads, _, width = q.shape
-        key_heads = self.stems[0].shape[2]
-        asked = q[:, self.filled].reshape(key_heads, -1, len(self.stems), GROUP, width)
-        asked = asked.permute(2, 0, 1, 3, 4).reshape(len(self.stems), key_heads, -1, width)
-        found = [attention(one, *stem[layer]) for one, stem in zip(asked, self.stems, strict=True)]
+        key_heads = self.prefixes[0].shape[2]
+        asked = q[:, self.filled].reshape(key_heads, -1, len(self.prefixes), GROUP, width)
+        asked = asked.permute(2, 0, 1, 3, 4).reshape(len(self.prefixes), key_heads, -1, width)
+        found = [attention(one, *prefix[layer]) for one, prefix in zip(asked, self.prefixes, strict=True)]
         values, weights = (self._rows(parts, heads) for parts in zip(*found, strict=True))
         return values, weights
 
@@ -101,18 +101,18 @@ class Reply:
     done: bool = False
     broken: bool = False
     """The model's scores were not numbers."""
-    stem: bytes | None = field(init=False)
-    """Key of its stem; None when all of the prompt stands in the reply's row."""
-    base: int = field(init=False)
-    """Length of the stem; what follows it stands in the reply's row."""
+    prefix: bytes | None = field(init=False)
+    """Key of its shared prefix; None when all of the prompt stands in the reply's row."""
+    prefix_length: int = field(init=False)
+    """Length of the shared prefix; what follows it stands in the reply's row."""
 
     def __post_init__(self) -> None:
-        self.stem, self.base = stem_of(self.blocks)
+        self.prefix, self.prefix_length = shared_prefix(self.blocks)
 
     @property
     def own(self) -> int:
         """Tokens in its row."""
-        return self.length - self.base
+        return self.length - self.prefix_length
 
     @property
     def most(self) -> int:
@@ -131,9 +131,9 @@ class Decoder:
         self._kv = model.new_kv(0, model.key_heads, 0)
         self._memory = [torch.empty(0), torch.empty(0)]
         """Of the buffers now and of those before, by turns: fresh memory costs more than filling it."""
-        self._stems: dict[bytes, torch.Tensor] = {}
-        self._shared: SharedStems | None = None
-        """Of the replies with a stem, whose rows come first."""
+        self._prefixes: dict[bytes, torch.Tensor] = {}
+        self._shared: SharedPrefixes | None = None
+        """Of the replies with a shared prefix, whose rows come first."""
         self._runs: list[tuple[int, int, int, torch.Tensor]] = []
 
     @property
@@ -144,12 +144,12 @@ class Decoder:
     def room(self, replies: list[Reply]) -> int:
         """How many of the replies can join now; at least one when nothing is under way."""
         under_way = [reply for reply in self.replies if not reply.done]
-        stems = {reply.stem: reply.base for reply in under_way}
+        prefixes = {reply.prefix: reply.prefix_length for reply in under_way}
         longest, count, fits = max((reply.most for reply in under_way), default=0), len(under_way), 0
         for reply in replies:
-            stems[reply.stem] = reply.base
+            prefixes[reply.prefix] = reply.prefix_length
             longest, count = max(longest, reply.most), count + 1
-            tokens = count * _rounded(longest) + sum(stems.values())
+            tokens = count * _rounded(longest) + sum(prefixes.values())
             if count > MOST_REPLIES or (count > 1 and tokens > self.most_tokens):
                 break
             fits += 1
@@ -161,7 +161,7 @@ class Decoder:
 
     def clear(self) -> None:
         """Forgets all replies."""
-        self.replies, self._stems, self._shared = [], {}, None
+        self.replies, self._prefixes, self._shared = [], {}, None
         self._kv = self.model.new_kv(0, self.model.key_heads, 0)
 
     def release(self) -> None:
@@ -173,7 +173,7 @@ class Decoder:
         """Lays the buffers out anew for the unfinished replies and the new ones, by length."""
         old_row = {id(reply): row for row, reply in enumerate(self.replies)}
         both = [reply for reply in (*self.replies, *replies) if not reply.done]
-        both.sort(key=lambda reply: (reply.stem is None, reply.own))
+        both.sort(key=lambda reply: (reply.prefix is None, reply.own))
         self.replies = both
         if not both:
             self.clear()
@@ -181,22 +181,22 @@ class Decoder:
         spare = min(max(reply.most - reply.own for reply in both), 2 * BLOCK)
         longest = max(reply.own for reply in both)
         fresh = self._room_for(len(both), _rounded(longest + spare))
-        stems: dict[bytes, torch.Tensor] = {}
+        prefixes: dict[bytes, torch.Tensor] = {}
         for row, reply in enumerate(both):
-            if reply.stem is not None and reply.stem not in stems:
-                known = self._stems.get(reply.stem)
-                stems[reply.stem] = torch.cat(kv_of(reply.blocks[:-1]), 3) if known is None else known
+            if reply.prefix is not None and reply.prefix not in prefixes:
+                known = self._prefixes.get(reply.prefix)
+                prefixes[reply.prefix] = torch.cat(kv_of(reply.blocks[:-1]), 3) if known is None else known
             if id(reply) in old_row:
                 fresh[:, :, row, :, : reply.own] = self._kv[:, :, old_row[id(reply)], :, : reply.own]
             for block, kv in zip(reply.blocks, kv_of(reply.blocks), strict=True):
-                if block.position >= reply.base:
-                    place = block.position - reply.base
+                if block.position >= reply.prefix_length:
+                    place = block.position - reply.prefix_length
                     fresh[:, :, row, :, place : place + len(block.tokens)] = kv
             fresh[:, :, row, :, reply.own :] = 0  # seen with weight zero, so it must be a number
             reply.blocks = []
-        self._kv, self._stems = fresh, stems
-        keys = [reply.stem for reply in both if reply.stem is not None]
-        self._shared = SharedStems(stems, keys, self.model.device) if keys else None
+        self._kv, self._prefixes = fresh, prefixes
+        keys = [reply.prefix for reply in both if reply.prefix is not None]
+        self._shared = SharedPrefixes(prefixes, keys, self.model.device) if keys else None
 
     def _room_for(self, rows: int, tokens: int) -> torch.Tensor:
         """Buffers for so many rows, not filled."""
@@ -253,25 +253,25 @@ class Decoder:
         keys[rows, :, lengths] = k[:, :count].transpose(0, 1)
         values[rows, :, lengths] = v[:, :count].transpose(0, 1)
         groups = q.shape[0] // key_heads
-        stemmed = sum(reply.stem is not None for reply in self.replies)
+        sharing = sum(reply.prefix is not None for reply in self.replies)
         own: list[tuple[torch.Tensor, torch.Tensor]] = []
         for first, last, length, mask in self._runs:
             asked = q[:, first:last].transpose(0, 1).reshape(-1, groups, width)
             seen = keys[first:last].flatten(0, 1)[:, :length], values[first:last].flatten(0, 1)[:, :length]
             found, weight = attention(asked * scale, *seen, mask)
             found = found.reshape(last - first, -1, width)
-            if first < stemmed:
+            if first < sharing:
                 own.append((found, weight.reshape(last - first, -1, 1)))
             else:
                 out[first:last] = found
         if self._shared is not None:
             tails = tuple(torch.cat(parts) for parts in zip(*own, strict=True))
-            out[:stemmed] = joined((tails[0], tails[1]), self._shared.read(layer, q[:, :stemmed] * scale))
+            out[:sharing] = joined((tails[0], tails[1]), self._shared.read(layer, q[:, :sharing] * scale))
 
     def _grouped(self) -> Iterator[tuple[int, int, int, torch.Tensor]]:
-        """Runs of rows of the same rounded length, with or without a stem: first row, end, rounded length, mask."""
+        """Runs of rows of one rounded length, with or without a shared prefix: first row, end, rounded length, mask."""
         first = 0
-        for (_, length), group in groupby(self.replies, key=lambda one: (one.stem is None, _rounded(one.own + 1))):
+        for (_, length), group in groupby(self.replies, key=lambda one: (one.prefix is None, _rounded(one.own + 1))):
             sizes = torch.tensor([reply.own for reply in group])
             beyond = torch.arange(length)[None] > sizes[:, None]
             mask = torch.zeros(beyond.shape, dtype=self.model.dtype).masked_fill(beyond, float("-inf"))
