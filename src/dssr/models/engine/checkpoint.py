@@ -22,7 +22,7 @@ from dssr.models.engine.forward import ATTENTION, ROWS
 from dssr.models.engine.hf import HFModel
 from dssr.models.tokenizers import open_tokenizer
 
-ENGINE = 2
+ENGINE = 3
 """Raised whenever the same weights may give other bits than before, so that stored answers are not mixed."""
 LEAST_KV, MOST_KV = 2**28, 2**31
 """Bounds of the memory for keys and values, in bytes; between them a quarter of what is free."""
@@ -173,7 +173,7 @@ def _settle(model: HFModel, causal: Any, config: ModelConfig, device: str) -> st
     level = torch.backends.cpu.get_cpu_capability() if device == "cpu" else ""
     return (
         f"engine={ENGINE} {config.dtype} {kind} {level} threads={threads} block={BLOCK} rows={ROWS} "
-        f"stem={LONG_PREFIX}/{GROUP} invariant={invariant} context={model.context_length} "
+        f"prefix={LONG_PREFIX}/{GROUP} invariant={invariant} context={model.context_length} "
         f"torch={torch.__version__} transformers={transformers.__version__}"
     )
 

@@ -28,10 +28,14 @@ MOST_REPLIES = 128
 """Replies under way at once."""
 
 
-def shared_prefix(blocks: Sequence[Block]) -> tuple[bytes | None, int]:
-    """Key and length of a reply's shared prefix: all but the prompt's last block, if that is long enough."""
+def shared_prefix(blocks: Sequence[Block], temperature: float) -> tuple[bytes | None, int]:
+    """Key and length of a reply's shared prefix: all but the prompt's last block, if that is long enough.
+
+    Samples have one and greedy replies have none: nobody asks twice for the same greedy reply, and a prefix that
+    only one reply reads costs a whole group of rows.
+    """
     length = blocks[-1].position if blocks else 0
-    return (blocks[-2].key, length) if length >= LONG_PREFIX else (None, 0)
+    return (blocks[-2].key, length) if temperature > 0 and length >= LONG_PREFIX else (None, 0)
 
 
 class SharedPrefixes:
@@ -107,7 +111,7 @@ class Reply:
     """Length of the shared prefix; what follows it stands in the reply's row."""
 
     def __post_init__(self) -> None:
-        self.prefix, self.prefix_length = shared_prefix(self.blocks)
+        self.prefix, self.prefix_length = shared_prefix(self.blocks, self.temperature)
 
     @property
     def own(self) -> int:
