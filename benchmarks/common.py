@@ -10,10 +10,13 @@ import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import psutil  # type: ignore[import-untyped]
 
 from dssr.types import Record
+
+Found = TypeVar("Found")
 
 
 class Ratio(Record, frozen=True):
@@ -58,10 +61,16 @@ def seconds(work: Callable[[], object], repeat: int = 3) -> float:
     return min(_once(work) for _ in range(repeat))
 
 
-def by_turns(ways: Mapping[str, Callable[[], object]], repeat: int = 3) -> dict[str, float]:
-    """CPU seconds of each way, the best of several rounds in which every way has its turn."""
-    rounds = [{name: _once(work) for name, work in ways.items()} for _ in range(repeat)]
-    return {name: min(one[name] for one in rounds) for name in ways}
+def by_turns(ways: Mapping[str, Callable[[], Found]], repeat: int = 3) -> dict[str, tuple[float, Found]]:
+    """CPU seconds of each way, the best of several rounds in which every way has its turn, and what it found."""
+    best: dict[str, tuple[float, Found]] = {}
+    for _ in range(repeat):
+        for name, work in ways.items():
+            found: list[Found] = []
+            took = _once(lambda work=work, found=found: found.append(work()))  # type: ignore[misc]
+            if name not in best or took < best[name][0]:
+                best[name] = took, found[0]
+    return best
 
 
 def _once(work: Callable[[], object]) -> float:

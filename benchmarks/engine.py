@@ -5,7 +5,7 @@ log-probabilities to 1e-4, greedy texts exactly.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from unittest.mock import patch
 
@@ -31,8 +31,9 @@ UNSHARED, UNSHARED_TOKENS = 64, 400
 EPISODES, EPISODE_STEPS = 24, 6
 ALMOST_GREEDY = 1e-4
 """A temperature at which requests count as samples and the texts are those of temperature 0."""
-ROWS = (16, 32, 64)
+ROWS = (32, 64)
 """Batch sizes tried for the plain ways."""
+CROPPED, WITHOUT = "one at a time, cropped cache", "without kept blocks"
 
 
 def run() -> Iterator[Ratio]:
@@ -47,8 +48,8 @@ def run() -> Iterator[Ratio]:
         yield from _replies(writer, logged)
         yield from _unshared(writer, logged)
         yield from _samples(writer, logged)
-        yield _joining(writer, reader, logged)
-        yield _overhead(reader, logged)
+        yield from _joining(writer, reader, logged)
+        yield from _overhead(reader, logged)
     finally:
         for model in (writer, reader):
             asyncio.run(model.close())
@@ -56,22 +57,17 @@ def run() -> Iterator[Ratio]:
 
 def _histories(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
     """Histories with one chunk left out at a time: long prompts that share long prefixes."""
-    prompts = logged[0].left_out(3)
+    prompts = logged[0].left_out(1)
     plain, ids = _plain(model), _ids(model, prompts)
-    name = f"score {len(prompts)} histories with a chunk left out, about {_median(ids)} tokens"
-    sample = ids[:: len(ids) // 10]  # what shares nothing is a plain sum over prompts, so a few stand for all
+    took = by_turns({"ours": lambda: _choose(model, prompts), CROPPED: lambda: plain.score_cached(ids)}, repeat=2)
+    _close(took)
+    # What shares nothing is a plain sum over prompts, so a few stand for all.
+    sample = ids[:: len(ids) // 8]
     scale = sum(map(len, ids)) / sum(map(len, sample))
-    _close(_choose(model, prompts), plain.score_cached(ids))
-    took = by_turns(
-        {
-            "ours": lambda: _choose(model, prompts),
-            "one at a time, cropped cache": lambda: plain.score_cached(ids),
-            "padded batches, best size": lambda: plain.score_padded(sample, 1),
-        },
-        repeat=2,
-    )
-    took["padded batches, best size"] *= scale
-    yield from _against(name, took, {"padded batches, best size": WORTH})
+    rows = best_of(lambda size: plain.score_padded(sample, size), (1, 4), lambda work: seconds(work, 1))
+    padded = scale * seconds(lambda: plain.score_padded(sample, rows), 1)
+    name = f"score {len(prompts)} histories with a chunk left out, about {_median(ids)} tokens"
+    yield from _against(name, took | {f"padded batches of {rows}": (padded, [])}, {f"padded batches of {rows}": WORTH})
 
 
 def _choices(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
@@ -79,16 +75,14 @@ def _choices(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
     prompts = [prompt for one in logged for prompt in one.choices()]
     plain, ids = _plain(model), _ids(model, prompts)
     rows = best_of(lambda size: plain.score_padded(ids, size), (1, 4, 16), lambda work: seconds(work, 1))
-    ours = _choose(model, prompts)
-    _close(ours, plain.score_cached(ids))
-    _close(ours, plain.score_padded(ids, rows))
     took = by_turns(
         {
             "ours": lambda: _choose(model, prompts),
-            "one at a time, cropped cache": lambda: plain.score_cached(ids),
+            CROPPED: lambda: plain.score_cached(ids),
             f"padded batches of {rows}": lambda: plain.score_padded(ids, rows),
         }
     )
+    _close(took)
     name = f"score {len(prompts)} choices from states, about {_median(ids)} tokens"
     yield from _against(name, took, {f"padded batches of {rows}": WORTH})
 
@@ -103,27 +97,21 @@ def _prefix_cache(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
         model.prefiller.cache.clear()
         return [row for turn in turns for row in _choose(model, turn, clear=not keep)]
 
-    def cropped() -> None:
-        for at in range(0, len(ids), len(logged)):  # as they come: a batch is all that is known at its time
-            plain.score_cached(ids[at : at + len(logged)])
+    def cropped() -> list[torch.Tensor]:
+        """As they come: a turn is all that is known at its time, and the cache holds one history."""
+        starts = range(0, len(ids), len(logged))
+        return [row for at in starts for row in plain.score_cached(ids[at : at + len(logged)])]
 
-    assert [row.tolist() for row in by_turn(True)] == [row.tolist() for row in by_turn(False)]
-    took = by_turns(
-        {
-            "ours": lambda: by_turn(True),
-            "without kept blocks": lambda: by_turn(False),
-            "one at a time, cropped cache": cropped,
-        },
-        repeat=2,
-    )
-    name = f"prefix cache: {len(prompts)} choices of {len(logged)} episodes from whole histories, {_median(ids)} tokens"
-    yield from _against(name, took, {"without kept blocks": WORTH, "one at a time, cropped cache": WORTH})
+    took = by_turns({"ours": lambda: by_turn(True), WITHOUT: lambda: by_turn(False), CROPPED: cropped}, repeat=2)
+    _close(took)
+    assert all(torch.equal(one, other) for one, other in zip(took["ours"][1], took[WITHOUT][1], strict=True))
+    name = f"prefix cache: {len(prompts)} choices of {len(logged)} episodes by turns, {_median(ids)} tokens"
+    yield from _against(name, took, {WITHOUT: WORTH, CROPPED: WORTH})
 
 
 def _replies(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
     """The writer's own requests, all at once: replies of different lengths."""
-    prompts = [prompt for one in logged for prompt in one.writes()]
-    yield from _writing(model, prompts, "write states")
+    yield from _writing(model, logged[0].writes(), "write states")
 
 
 def _unshared(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
@@ -136,20 +124,20 @@ def _unshared(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
 
 def _samples(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
     """Eight states from one whole history, as the read-time oracle asks for them."""
-    prompts = [prompt for one in logged for prompt in one.hindsight(2)]
+    prompts = [prompt for one in logged for prompt in one.hindsight(1)]
     asked = [prompt for prompt in prompts for _ in range(SAMPLES)]
     plain, ids = _plain(model), _ids(model, prompts)
     copies = [prompt for prompt in ids for _ in range(SAMPLES)]
-    lean = _texts(model, plain.write_lean(ids, BUDGET, SAMPLES, SAMPLES))
-    assert _write(model, asked, ALMOST_GREEDY) == lean, "samples that must be equal differ"
     took = by_turns(
         {
             **_with_and_without_sharing(model, asked),
-            f"stock generate, batches of {SAMPLES}": lambda: plain.write_stock(copies, BUDGET, SAMPLES),
-            f"lean loop, batches of {SAMPLES}": lambda: plain.write_lean(ids, BUDGET, SAMPLES, SAMPLES),
+            f"lean loop, batches of {SAMPLES}": lambda: _texts(model, plain.write_lean(ids, BUDGET, SAMPLES, SAMPLES)),
         },
         repeat=2,
     )
+    stock = f"stock generate, batches of {SAMPLES}"
+    took |= by_turns({stock: lambda: _texts(model, plain.write_stock(copies, BUDGET, SAMPLES))}, repeat=1)
+    _equal(took)
     name = f"shared prefix: {SAMPLES} samples of each of {len(prompts)} histories, about {_median(ids)} tokens"
     yield from _against(name, took, dict.fromkeys(took, WORTH))
 
@@ -159,22 +147,20 @@ def _writing(model: HFModel, prompts: Sequence[Prompt], what: str) -> Iterator[R
     plain, ids = _plain(model), _ids(model, prompts)
     stock = best_of(lambda size: plain.write_stock(ids, BUDGET, size), ROWS, lambda work: seconds(work, 1))
     lean = best_of(lambda size: plain.write_lean(ids, BUDGET, size), ROWS, lambda work: seconds(work, 1))
-    ours = _write(model, prompts)
-    assert ours == _texts(model, plain.write_stock(ids, BUDGET, stock)), "greedy texts differ from stock generate"
-    assert ours == _texts(model, plain.write_lean(ids, BUDGET, lean)), "greedy texts differ from the lean loop"
     took = by_turns(
         {
             "ours": lambda: _write(model, prompts),
-            f"stock generate, batches of {stock}": lambda: plain.write_stock(ids, BUDGET, stock),
-            f"lean loop, batches of {lean}": lambda: plain.write_lean(ids, BUDGET, lean),
+            f"stock generate, batches of {stock}": lambda: _texts(model, plain.write_stock(ids, BUDGET, stock)),
+            f"lean loop, batches of {lean}": lambda: _texts(model, plain.write_lean(ids, BUDGET, lean)),
         },
         repeat=2,
     )
+    _equal(took)
     name = f"{what}: {len(prompts)} prompts, about {_median(ids)} tokens"
     yield from _against(name, took, {})
 
 
-def _joining(writer: HFModel, reader: HFModel, logged: Sequence[Logged]) -> Ratio:
+def _joining(writer: HFModel, reader: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
     """Episodes that write and choose by turns; requests join the replies under way, or wait until all are done."""
     writes, choices = logged[0].writes(), logged[0].choices()
 
@@ -192,12 +178,12 @@ def _joining(writer: HFModel, reader: HFModel, logged: Sequence[Logged]) -> Rati
         with patch.object(hf, "POLL", poll):
             asyncio.run(episodes())
 
-    took = by_turns({"on": lambda: work(hf.POLL), "off": lambda: work(BUDGET)})
+    took = by_turns({"ours": lambda: work(hf.POLL), "all replies under way end first": lambda: work(BUDGET)}, repeat=2)
     name = f"joining: {EPISODES} episodes of {EPISODE_STEPS} states and choices"
-    return faster(name, took["on"], took["off"], "newcomers wait until all replies are done", None)
+    yield from _against(name, took, {})
 
 
-def _overhead(model: HFModel, logged: Sequence[Logged]) -> Ratio:
+def _overhead(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
     """Episodes that ask step by step, against the engine given each step's prompts as one list."""
     steps = [[one.choices()[step] for one in logged] * (EPISODES // len(logged)) for step in range(EPISODE_STEPS)]
     wrapped = CachedModel(model, None)
@@ -219,9 +205,9 @@ def _overhead(model: HFModel, logged: Sequence[Logged]) -> Ratio:
             ids = [np.array(one, dtype=np.int32) for one in _ids(model, step)]
             model.batcher.call(lambda ids=ids: _score(model, ids))  # type: ignore[misc]
 
-    took = by_turns({"ours": through_dssr, "lists": as_lists}, repeat=5)
+    took = by_turns({"ours": through_dssr, "the engine given lists": as_lists}, repeat=5)
     name = f"batching on idle: {EPISODES} episodes x {EPISODE_STEPS} choices through asyncio"
-    return faster(name, took["ours"], took["lists"], "the engine given lists", None)
+    yield from _against(name, took, {})
 
 
 def _score(model: HFModel, prompts: list[Ids]) -> None:
@@ -271,10 +257,10 @@ def _write(model: HFModel, prompts: Sequence[Prompt], temperature: float = 0.0) 
     return [reply.text for reply in asyncio.run(everything())]
 
 
-def _with_and_without_sharing(model: HFModel, prompts: Sequence[Prompt]) -> dict[str, Callable[[], object]]:
-    def without() -> None:
+def _with_and_without_sharing(model: HFModel, prompts: Sequence[Prompt]) -> dict[str, Callable[[], list[str]]]:
+    def without() -> list[str]:
         with patch.object(decode, "LONG_PREFIX", model.context_length):
-            _write(model, prompts, ALMOST_GREEDY)
+            return _write(model, prompts, ALMOST_GREEDY)
 
     return {"ours": lambda: _write(model, prompts, ALMOST_GREEDY), "a copy of the prompt for each reply": without}
 
@@ -299,11 +285,18 @@ def _different(model: HFModel, logged: Sequence[Logged]) -> list[Prompt]:
     return found
 
 
-def _close(ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor]) -> None:
-    apart = max(float((one - other).abs().max()) for one, other in zip(ours, theirs, strict=True))
-    assert apart < 1e-4, f"log-probabilities differ by {apart}"
+def _close(took: dict[str, tuple[float, list[torch.Tensor]]]) -> None:
+    for way, (_, found) in took.items():
+        pairs = zip(took["ours"][1], found, strict=True)
+        apart = max(float((one - other).abs().max()) for one, other in pairs)
+        assert apart < 1e-4, f"log-probabilities of {way} differ from ours by {apart}"
 
 
-def _against(name: str, took: dict[str, float], goals: dict[str, float]) -> list[Ratio]:
+def _equal(took: dict[str, tuple[float, list[str]]]) -> None:
+    for way, (_, texts) in took.items():
+        assert texts == took["ours"][1], f"texts of {way} differ from ours"
+
+
+def _against(name: str, took: Mapping[str, tuple[float, object]], goals: Mapping[str, float]) -> list[Ratio]:
     """One row for each way that is not ours."""
-    return [faster(name, took["ours"], took[way], way, goals.get(way)) for way in took if way != "ours"]
+    return [faster(name, took["ours"][0], took[way][0], way, goals.get(way)) for way in took if way != "ours"]
