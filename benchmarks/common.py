@@ -102,7 +102,7 @@ def measured(command: str, rows: Sequence[Ratio]) -> Measured:
         command=command,
         cpu=f"{named[0] if named else platform.processor()} ({torch.backends.cpu.get_cpu_capability()})",
         python=platform.python_version(),
-        torch=torch.__version__,
+        torch=str(torch.__version__),
         transformers=transformers.__version__,
         rows=tuple(rows),
     )

@@ -118,7 +118,7 @@ def _unshared(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
     """Longer prompts that differ from their first token on."""
     prompts = _different(model, logged)
     yield from _writing(model, prompts, "write replies to different prompts")
-    name = f"shared prefix: one sample of each of {UNSHARED} different prompts, {UNSHARED_TOKENS} tokens"
+    name = f"shared prefix: one sample of each of {UNSHARED} different prompts of {UNSHARED_TOKENS} tokens and more"
     yield from _against(name, by_turns(_with_and_without_sharing(model, prompts), repeat=2), {})
 
 
@@ -270,18 +270,17 @@ def _texts(model: HFModel, written: Sequence[Sequence[int]]) -> list[str]:
 
 
 def _different(model: HFModel, logged: Sequence[Logged]) -> list[Prompt]:
-    """Requests to the writer that are about UNSHARED_TOKENS long, from pieces of the histories."""
+    """Prompts of UNSHARED_TOKENS and a few more, from pieces of the histories."""
     found: list[Prompt] = []
     pieces = [one.histories()[-1][1].content.split("\n\n") for one in logged]
     for number in range(UNSHARED):
         blocks = pieces[number % len(pieces)]
-        system, shown = Message("system", f"{number}. Keep what matters."), list[str]()
+        system, shown = Message("system", f"{number}. Keep what matters."), ""
         for block in blocks[number // 2 % (len(blocks) // 2) :]:
-            longer = (system, Message("user", "\n\n".join([*shown, block])))
-            if model.prompt_tokens(longer) > UNSHARED_TOKENS:
+            shown += block + "\n\n"
+            if model.prompt_tokens((system, Message("user", shown))) >= UNSHARED_TOKENS:
                 break
-            shown.append(block)
-        found.append((system, Message("user", "\n\n".join(shown))))
+        found.append((system, Message("user", shown)))
     return found
 
 

@@ -144,7 +144,7 @@ def _read(folder: str, config: ModelConfig, device: str) -> Any:
         )
     except Exception as error:  # transformers raises many kinds for missing or broken weights
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ModelError(f"No model could be read from {folder}: {reason}") from error
+        raise ModelError(f"No model could be read from {folder}: {reason.rstrip('.')}.") from error
     window = getattr(causal.config, "sliding_window", None)
     if window and getattr(causal.config, "use_sliding_window", True) and window < config.context_length:
         raise ModelError(f"{config.path} attends only {window} tokens back; dssr runs models with full attention.")

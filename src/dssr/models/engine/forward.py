@@ -48,7 +48,7 @@ class PackedModel:
 
     def __init__(self, model: Any, context_length: int) -> None:
         config = model.config
-        self._layers = model.base_model
+        self._network = model.base_model
         self._head = model.get_output_embeddings()
         self.layers = int(config.num_hidden_layers)
         self.key_heads = int(config.num_key_value_heads)
@@ -68,7 +68,7 @@ class PackedModel:
         """Last hidden states of the rows."""
         self.tokens += len(ids)
         missing = padded(len(ids) + (self.far is not None)) - len(ids)
-        states: torch.Tensor = self._layers(
+        states: torch.Tensor = self._network(
             input_ids=torch.tensor([ids + [0] * missing], device=self.device),
             position_ids=torch.tensor([positions + [self.far or 0] * missing], device=self.device),
             use_cache=False,

@@ -36,6 +36,7 @@ class Tokenized:
 
     @property
     def adapter(self) -> str | None:
+        """Of the request; those of one adapter are computed together."""
         return self.request.adapter
 
 
