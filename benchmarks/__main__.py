@@ -7,21 +7,21 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.common import Ratio
+from benchmarks.common import Ratio, measured
+
+KNOWN = ("bootstrap", "engine", "label_loss", "score", "world")
 
 
 def main() -> int:
-    folder = Path(__file__).parent
-    known = sorted(path.stem for path in folder.glob("*.py") if path.stem not in {"__init__", "__main__", "common"})
     parser = argparse.ArgumentParser(prog="benchmarks")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(known))
-    parser.add_argument("--json", type=Path, help="write the same figures to this file")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(KNOWN))
+    parser.add_argument("--json", type=Path, help="write the same figures, and where they were measured, to this file")
     asked = parser.parse_args()
-    unknown = sorted(set(asked.names) - set(known))
+    unknown = sorted(set(asked.names) - set(KNOWN))
     if unknown:
-        parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(known)}")
+        parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(KNOWN)}")
     ratios: list[Ratio] = []
-    for name in asked.names or known:
+    for name in asked.names or KNOWN:
         for one in importlib.import_module(f"benchmarks.{name}").run():
             ratios.append(one)
             goal = "-" if one.goal is None else f">= {one.goal:g}{'' if one.met else '  MISSED'}"
@@ -31,7 +31,8 @@ def main() -> int:
                 flush=True,
             )
     if asked.json:
-        asked.json.write_bytes(msgspec.json.format(msgspec.json.encode(ratios), indent=1) + b"\n")
+        command = " ".join(("OMP_NUM_THREADS=1 python -m benchmarks", *asked.names))
+        asked.json.write_bytes(msgspec.json.format(msgspec.json.encode(measured(command, ratios)), indent=1) + b"\n")
     return 0 if all(one.met for one in ratios) else 1
 
 

@@ -167,7 +167,7 @@ class _Single:
 def _time(model: Model, work: Callable[[], Awaitable[Scores]]) -> float:
     async def go() -> None:
         if isinstance(model, HFModel):
-            model.prefiller.store.clear()  # what the other way left there must not help
+            model.prefiller.cache.clear()  # what the other way left there must not help
         await work()
 
     return seconds(lambda: asyncio.run(go()), repeat=1)

@@ -1,4 +1,4 @@
-"""The packed engine: right against transformers' own forward pass, and the same bits whatever shares the pass."""
+"""The engine: right against transformers' own forward pass, and the same bits whatever else is in the batch."""
 
 import asyncio
 import json
@@ -17,9 +17,9 @@ from dssr.config import ModelConfig
 from dssr.errors import ModelError
 from dssr.models.adapters import stamp_adapter
 from dssr.models.base import Choose, Generate, Message
-from dssr.models.engine.decode import LONG, TILE
+from dssr.models.engine.blocks import BLOCK, PrefixCache
+from dssr.models.engine.decode import GROUP, LONG_PREFIX
 from dssr.models.engine.hf import HFModel
-from dssr.models.engine.kv import BLOCK, Store
 from dssr.models.load import load_model
 from dssr.types import LABELS
 
@@ -79,7 +79,7 @@ def test_scores_and_greedy_texts_are_those_of_transformers(
 
 def test_shared_prefixes_do_not_change_a_bit(model: HFModel) -> None:
     """Catches a kept block that differs from a fresh one: prompts with common prefixes together, in turn (from
-    kept blocks), and each on an emptied store, around the block borders and beyond one pass."""
+    kept blocks), and each on an emptied cache, around the block borders and beyond one pass."""
     stem = story(1, 700)
     requests: list[Choose] = []
     for words in (0, 20, 60, 61, 62, 63, 64, 65, 130, 400, 700):
@@ -89,22 +89,22 @@ def test_shared_prefixes_do_not_change_a_bit(model: HFModel) -> None:
     in_turn = [ask(model, [request])[0] for request in requests]
     alone = []
     for request in requests:
-        model.prefiller.store.clear()
+        model.prefiller.cache.clear()
         alone += ask(model, [request])
     assert together == in_turn == alone
 
 
 def test_each_shared_block_is_computed_once(model: HFModel) -> None:
     """Catches sharing that silently stops working; counts rows, not time."""
-    model.prefiller.store.clear()
+    model.prefiller.cache.clear()
     history = story(2, 300)
     length = model.prompt_tokens((Message("user", history),))
-    before = model.body.tokens
+    before = model.packed.tokens
     ask(model, [Choose((Message("user", f"{history} point {point}"),), LABELS[:4]) for point in range(8)])
-    assert model.body.tokens - before < length + 8 * 2 * BLOCK
-    before = model.body.tokens
+    assert model.packed.tokens - before < length + 8 * 2 * BLOCK
+    before = model.packed.tokens
     ask(model, [Generate((Message("user", history),), 1, 1.0, seed) for seed in range(8)])
-    assert model.body.tokens - before <= 2 * BLOCK
+    assert model.packed.tokens - before <= 2 * BLOCK
 
 
 def test_texts_do_not_depend_on_newcomers(model: HFModel) -> None:
@@ -120,14 +120,15 @@ def test_texts_do_not_depend_on_newcomers(model: HFModel) -> None:
     assert [together[number] for number in some] == [ask(model, [requests[number]])[0] for number in some]
 
 
-def test_a_shared_stem_does_not_change_a_bit(model: HFModel) -> None:
-    """Catches a reply that reads another's stem or tail, or whose bits depend on how many read with it: more than a
-    tile of samples of one long prompt, a longer one with the same beginning, and short ones, together and alone."""
+def test_a_shared_long_prompt_does_not_change_a_bit(model: HFModel) -> None:
+    """Catches a reply that reads another's prefix or tail, or whose bits depend on how many read with it: more than a
+    group of samples of one long prompt, a longer one with the same beginning, a greedy one, and short ones."""
     long = story(5, 700)
-    assert model.prompt_tokens((Message("user", long),)) > 2 * LONG
-    asked = [(long, 20, seed) for seed in range(TILE + 3)] + [(long + story(6, 90), 70, seed) for seed in range(3)]
+    assert model.prompt_tokens((Message("user", long),)) > 2 * LONG_PREFIX
+    asked = [(long, 20, seed) for seed in range(GROUP + 3)] + [(long + story(6, 90), 70, seed) for seed in range(3)]
     asked += [(story(seed, 30), 9, seed) for seed in range(3)]
     requests = [Generate((Message("user", text),), most, 1.0, seed) for text, most, seed in asked]
+    requests += [Generate((Message("user", long),), 20, 0.0, 0)]  # greedy: the same prompt, not shared
     together = ask(model, requests)
     assert len({reply.text for reply in together}) > len(together) // 2
     assert together == [ask(model, [request])[0] for request in requests]
@@ -140,8 +141,8 @@ def test_samples_follow_the_model(tiny: Path) -> None:
     messages = (Message("user", "take"),)
     ids = np.array(model.tokenizer.chat(messages), dtype=np.int32)
     with torch.inference_mode():
-        ((_, states),) = model.prefiller.run([ids], None, keep=False)
-        chances = torch.softmax(model.body.logits(states)[0].double(), 0)
+        (prefilled,) = model.prefiller.run([ids], None, keep=False)
+        chances = torch.softmax(model.packed.logits(prefilled.state[None])[0].double(), 0)
     replies = ask(model, [Generate(messages, 1, 1.0, seed) for seed in range(2000)])
     likeliest = int(chances.argmax())
     text = model.tokenizer.decode([likeliest])
@@ -251,13 +252,13 @@ def test_fingerprints_follow_content(tiny: Path, tiny_adapters: dict[str, str], 
         asyncio.run(model.close())
 
 
-def test_the_store_keeps_its_limit_and_the_answers(tiny: Path) -> None:
-    """Catches a prefix store that grows without bound, and answers that change when blocks are evicted."""
+def test_the_prefix_cache_keeps_its_limit_and_the_answers(tiny: Path) -> None:
+    """Catches a prefix cache that grows without bound, and answers that change when blocks are evicted."""
     model = hf(tiny)
     requests = [Choose((Message("user", story(number, 150)),), LABELS[:5]) for number in range(12)]
     free = ask(model, requests)
-    model.prefiller.store = Store(limit=6 * BLOCK * model.body.token_bytes)
+    model.prefiller.cache = PrefixCache(limit=6 * BLOCK * model.packed.token_bytes)
     assert ask(model, requests) == free
-    assert 0 < model.prefiller.store.size <= model.prefiller.store.limit
+    assert 0 < model.prefiller.cache.size <= model.prefiller.cache.limit
     asyncio.run(model.close())
-    assert model.prefiller.store.size == len(model.prefiller.store) == 0  # a study opens many models in one process
+    assert model.prefiller.cache.size == len(model.prefiller.cache) == 0  # a study opens many models in one process

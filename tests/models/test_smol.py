@@ -32,7 +32,7 @@ def test_it_knows_the_capital_of_france(smol: Model) -> None:
     assert reply.tokens < 16, "it ends its turn by itself"
 
 
-def test_company_changes_no_bit(smol: Model) -> None:
+def test_a_batch_changes_no_bit(smol: Model) -> None:
     """Catches kernels that depend on the batch at real sizes, where tiny models would not show it."""
     requests = [
         Choose((Message("user", "You are in a kitchen. " * size + "Answer A or B."),), ("A", "B", "C"))

@@ -100,6 +100,6 @@ def cached_folder(name: str, fill: Callable[[Path], None]) -> Path:
 
 
 def _load_hf(config: ModelConfig) -> Model:
-    from dssr.models.engine.load import load_hf
+    from dssr.models.engine.checkpoint import load_hf
 
     return load_hf(config, weights_folder(config.path))

@@ -3,12 +3,6 @@
 An engine that works in batches is started when no coroutine can go on: then everybody who will ask has asked.
 It runs in its own thread, so the event loop stays responsive, and may take newcomers while it works. Engines
 that batch by themselves need none of this.
-
-Memory that a closed model leaves behind.
-
-The C library keeps what is freed, for each thread apart, and every model has a thread of its own: a study that opens
-one model after the other would grow by gigabytes.
-
 """
 
 import asyncio
@@ -30,7 +24,7 @@ QUIET_PASSES = 8
 asks again within fewer."""
 
 
-class Outbox:
+class ResultSender:
     """Carries answers from the engine's thread to one event loop, many in one go."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -39,6 +33,7 @@ class Outbox:
         self._answers: list[tuple[asyncio.Future[Any], object]] = []
 
     def put(self, future: "asyncio.Future[Any]", answer: object) -> None:
+        """Sends one answer on its way; from the engine's thread."""
         with self._lock:
             self._answers.append((future, answer))
             first = len(self._answers) == 1
@@ -58,68 +53,69 @@ class Outbox:
                 future.set_result(answer)
 
 
-class Ticket(Generic[Item]):
+class PendingRequest(Generic[Item]):
     """One request that waits for its answer."""
 
-    __slots__ = ("_outbox", "answered", "future", "item")
+    __slots__ = ("_sender", "answered", "future", "item")
 
-    def __init__(self, item: Item, outbox: Outbox) -> None:
+    def __init__(self, item: Item, sender: ResultSender) -> None:
         self.item = item
-        self.future: asyncio.Future[Any] = outbox.loop.create_future()
+        self.future: asyncio.Future[Any] = sender.loop.create_future()
         self.answered = False
-        self._outbox = outbox
+        self._sender = sender
 
     def answer(self, result: object) -> None:
         """A result, or the error to raise."""
         self.answered = True
-        self._outbox.put(self.future, result)
+        self._sender.put(self.future, result)
 
 
-class Inbox(Generic[Item]):
+class RequestQueue(Generic[Item]):
     """Requests not yet taken by the engine. Safe to use from both threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: deque[Ticket[Item]] = deque()
-        self._taken: list[Ticket[Item]] = []
+        self._waiting: deque[PendingRequest[Item]] = deque()
+        self._taken: list[PendingRequest[Item]] = []
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, ticket: Ticket[Item]) -> None:
+    def put(self, request: PendingRequest[Item]) -> None:
+        """Adds a request at the end."""
         with self._lock:
-            self._waiting.append(ticket)
+            self._waiting.append(request)
 
-    def take(self, most: int) -> list[Ticket[Item]]:
+    def take(self, most: int) -> list[PendingRequest[Item]]:
         """Up to `most` requests, oldest first, without those that nobody waits for."""
-        taken: list[Ticket[Item]] = []
+        taken: list[PendingRequest[Item]] = []
         with self._lock:
             while self._waiting and len(taken) < most:
-                ticket = self._waiting.popleft()
-                if not ticket.future.cancelled():
-                    taken.append(ticket)
+                request = self._waiting.popleft()
+                if not request.future.cancelled():
+                    taken.append(request)
             if taken:
-                self._taken = [ticket for ticket in self._taken if not ticket.answered] + taken
+                self._taken = [request for request in self._taken if not request.answered] + taken
         return taken
 
     def fail_all(self, error: Exception) -> None:
         """Answers everything that waits, taken or not, with the error."""
         self.take(len(self._waiting))
-        for ticket in self._taken:
-            if not ticket.answered:
-                ticket.answer(error)
+        for request in self._taken:
+            if not request.answered:
+                request.answer(error)
 
 
 class Batcher(Generic[Item]):
     """Hands waiting requests to `run` whenever the loop is idle and the engine is free.
 
-    `run(inbox)` takes tickets and answers each; what it leaves in the inbox starts another run.
+    `run(queue)` takes requests and answers each; what it leaves in the queue starts another run.
     """
 
-    def __init__(self, run: Callable[[Inbox[Item]], None]) -> None:
+    def __init__(self, run: Callable[[RequestQueue[Item]], None]) -> None:
         self._run = run
-        self._inbox: Inbox[Item] = Inbox()
-        self._outbox: Outbox | None = None
+        self._queue: RequestQueue[Item] = RequestQueue()
+        self._sender: ResultSender | None = None
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dssr-engine")
         self._lock = threading.Lock()
         self._running = False
@@ -131,23 +127,24 @@ class Batcher(Generic[Item]):
     async def ask(self, item: Item) -> Any:
         """The answer to one request."""
         if self._closed:
-            raise ModelError("the model was closed; load it again")
+            raise ModelError("The model was closed; load it again.")
         loop = asyncio.get_running_loop()
-        if self._outbox is None or self._outbox.loop is not loop:
-            self._outbox = Outbox(loop)
-        ticket = Ticket(item, self._outbox)
-        self._inbox.put(ticket)
+        if self._sender is None or self._sender.loop is not loop:
+            self._sender = ResultSender(loop)
+        request = PendingRequest(item, self._sender)
+        self._queue.put(request)
         self._asked += 1
         self._watch(loop)
-        return await ticket.future
+        return await request.future
 
     def call(self, function: Callable[[], Result]) -> Result:
         """Runs a function in the engine's thread and waits for it."""
         return self._worker.submit(function).result()
 
     def close(self) -> None:
+        """Fails what still waits and ends the engine's thread."""
         self._closed = True
-        self._inbox.fail_all(ModelError("the model was closed while requests were waiting"))
+        self._queue.fail_all(ModelError("The model was closed while requests were waiting; load it again."))
         self._worker.shutdown(wait=True)
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -169,20 +166,24 @@ class Batcher(Generic[Item]):
 
     def _work(self) -> None:
         try:
-            self._run(self._inbox)
+            self._run(self._queue)
         except Exception as error:  # the engine's own trouble belongs to everybody who waits for it
-            self._inbox.fail_all(ModelError(f"the engine stopped: {type(error).__name__}: {error}"))
+            self._queue.fail_all(ModelError(f"The engine stopped with {type(error).__name__}: {error}."))
         with self._lock:
             self._running = False
-        outbox = self._outbox
-        if outbox is not None and len(self._inbox):
+        sender = self._sender
+        if sender is not None and len(self._queue):
             # Not at once: those just answered may ask again first.
             with suppress(RuntimeError):
-                outbox.loop.call_soon_threadsafe(self._watch, outbox.loop)
+                sender.loop.call_soon_threadsafe(self._watch, sender.loop)
 
 
 def give_back() -> None:
-    """Hands freed memory back to the system, where the C library knows how."""
+    """Hands freed memory back to the system, where the C library knows how.
+
+    It keeps what is freed, for each thread apart, and every model has a thread of its own: a study that opens one
+    model after the other would grow by gigabytes.
+    """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -1,14 +1,11 @@
-"""Long prompts that several replies are written from: their keys are kept once and read once for many replies.
+"""Writes many replies at once, one token each per pass.
 
-Which part of a prompt is its stem is a matter of the prompt alone, and a tile always has the same number of rows, so
-company changes no bit here either.
+Every reply has its own row in the buffers of keys and values. Replies whose rows round up to the same multiple of
+BLOCK attend together; the rounding is a matter of the reply alone, so its batch changes no bit.
 
-Writes many replies at once, one token each per pass.
-
-Every reply has its own row in the buffers of keys and values, except for a long stem that it shares with others
-(`stems.py`). Replies whose rows round up to the same multiple of BLOCK attend together; the rounding is a matter of
-the reply alone, so its company changes no bit.
-
+Samples of one long prompt share it: the keys of its full blocks, the *shared prefix*, are kept once and read once for
+GROUP replies. Whether a reply has one is a matter of its request alone, and a group always has the same number of
+rows, so the batch changes no bit here either.
 """
 
 import math
@@ -20,54 +17,60 @@ from typing import Any
 
 import torch
 
-from dssr.models.engine.kv import BLOCK, Block
-from dssr.models.engine.packed import ROWS, Body
+from dssr.models.engine.blocks import BLOCK, Block, kv_of
+from dssr.models.engine.forward import ROWS, PackedModel
 
-LONG = 384
-"""Shortest stem, in tokens. Shorter prompts differ from reply to reply, and copies of them are cheap."""
-TILE = 8
-"""Replies that read a stem together; missing ones are computed in vain."""
-
-
-def stem_of(path: Sequence[Block]) -> tuple[bytes | None, int]:
-    """Key and length of a prompt's stem: all but its last block, if that is long enough."""
-    length = path[-1].position if path else 0
-    return (path[-2].key, length) if length >= LONG else (None, 0)
+LONG_PREFIX = 384
+"""Shortest shared prefix, in tokens. Shorter prompts differ from reply to reply, and copies of them are cheap."""
+GROUP = 8
+"""Replies that read a prefix together; missing ones are computed in vain."""
+MOST_REPLIES = 128
+"""Replies under way at once."""
 
 
-class Tiles:
-    """The rows that have a stem, in tiles of one stem each."""
+def shared_prefix(blocks: Sequence[Block], temperature: float) -> tuple[bytes | None, int]:
+    """Key and length of a reply's shared prefix: all but the prompt's last block, if that is long enough.
 
-    def __init__(self, stems: dict[bytes, torch.Tensor], keys: Sequence[bytes], device: torch.device) -> None:
-        """`keys` names the stem of each row."""
+    Samples have one and greedy replies have none: nobody asks twice for the same greedy reply, and a prefix that
+    only one reply reads costs a whole group of rows.
+    """
+    length = blocks[-1].position if blocks else 0
+    return (blocks[-2].key, length) if temperature > 0 and length >= LONG_PREFIX else (None, 0)
+
+
+class SharedPrefixes:
+    """The rows that have a shared prefix, in groups of one prefix each."""
+
+    def __init__(self, prefixes: dict[bytes, torch.Tensor], keys: Sequence[bytes], device: torch.device) -> None:
+        """`keys` names the prefix of each row."""
         rows: dict[bytes, list[int]] = {}
         for row, key in enumerate(keys):
             rows.setdefault(key, []).append(row)
-        cut = [(key, mine[at : at + TILE]) for key, mine in rows.items() for at in range(0, len(mine), TILE)]
-        self.stems = [stems[key] for key, _ in cut]
-        filled = [row for _, mine in cut for row in (*mine, *[mine[0]] * (TILE - len(mine)))]
-        places = {row: tile * TILE + at for tile, (_, mine) in enumerate(cut) for at, row in enumerate(mine)}
+        cut = [(key, mine[at : at + GROUP]) for key, mine in rows.items() for at in range(0, len(mine), GROUP)]
+        self.prefixes = [prefixes[key] for key, _ in cut]
+        filled = [row for _, mine in cut for row in (*mine, *[mine[0]] * (GROUP - len(mine)))]
+        places = {row: group * GROUP + at for group, (_, mine) in enumerate(cut) for at, row in enumerate(mine)}
         self.filled = torch.tensor(filled, device=device)
-        """The row at each place of each tile."""
+        """The row at each place of each group."""
         self.places = torch.tensor([places[row] for row in range(len(keys))], device=device)
         """Where each row stands among them."""
 
-    def attend(self, layer: int, q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the rows `q` [heads, rows, width], scaled already, read in their stems, as `read` gives it."""
+    def read(self, layer: int, q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the rows `q` [heads, rows, width], scaled already, see in their prefixes, as `attention` gives it."""
         heads, _, width = q.shape
-        key_heads = self.stems[0].shape[2]
-        asked = q[:, self.filled].reshape(key_heads, -1, len(self.stems), TILE, width)
-        asked = asked.permute(2, 0, 1, 3, 4).reshape(len(self.stems), key_heads, -1, width)
-        found = [read(one, *stem[layer]) for one, stem in zip(asked, self.stems, strict=True)]
+        key_heads = self.prefixes[0].shape[2]
+        asked = q[:, self.filled].reshape(key_heads, -1, len(self.prefixes), GROUP, width)
+        asked = asked.permute(2, 0, 1, 3, 4).reshape(len(self.prefixes), key_heads, -1, width)
+        found = [attention(one, *prefix[layer]) for one, prefix in zip(asked, self.prefixes, strict=True)]
         values, weights = (self._rows(parts, heads) for parts in zip(*found, strict=True))
         return values, weights
 
-    def _rows(self, tiles: tuple[torch.Tensor, ...], heads: int) -> torch.Tensor:
-        """From one tensor per tile to one row per reply."""
-        return torch.stack(tiles).reshape(len(tiles), heads, TILE, -1).transpose(1, 2).flatten(0, 1)[self.places]
+    def _rows(self, groups: tuple[torch.Tensor, ...], heads: int) -> torch.Tensor:
+        """From one tensor per group to one row per reply."""
+        return torch.stack(groups).reshape(len(groups), heads, GROUP, -1).transpose(1, 2).flatten(0, 1)[self.places]
 
 
-def read(
+def attention(
     q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention of each batch entry, and the logarithm of the weight that it gives to all of these keys together."""
@@ -84,18 +87,14 @@ def joined(one: tuple[torch.Tensor, torch.Tensor], other: tuple[torch.Tensor, to
     return torch.lerp(one[0], other[0], share)
 
 
-MOST_REPLIES = 128
-"""Replies under way at once."""
-
-
 @dataclass(eq=False, slots=True)
 class Reply:
     """One text being written."""
 
-    ticket: Any
+    request: Any
     """Whoever waits for it."""
-    path: list[Block]
-    """The prompt's blocks; let go of once they are in the decoder's buffers."""
+    blocks: list[Block]
+    """The prompt's, computed; let go of once they are in the decoder's buffers."""
     length: int
     """Tokens whose keys and values are known."""
     max_tokens: int
@@ -106,17 +105,18 @@ class Reply:
     done: bool = False
     broken: bool = False
     """The model's scores were not numbers."""
-    stem: bytes | None = field(init=False)
-    base: int = field(init=False)
-    """Length of the stem; what follows it stands in the reply's row."""
+    prefix: bytes | None = field(init=False)
+    """Key of its shared prefix; None when all of the prompt stands in the reply's row."""
+    prefix_length: int = field(init=False)
+    """Length of the shared prefix; what follows it stands in the reply's row."""
 
     def __post_init__(self) -> None:
-        self.stem, self.base = stem_of(self.path)
+        self.prefix, self.prefix_length = shared_prefix(self.blocks, self.temperature)
 
     @property
     def own(self) -> int:
         """Tokens in its row."""
-        return self.length - self.base
+        return self.length - self.prefix_length
 
     @property
     def most(self) -> int:
@@ -127,44 +127,46 @@ class Reply:
 class Decoder:
     """Replies under way. `admit` new ones, then `step` until all are done."""
 
-    def __init__(self, body: Body, ends: frozenset[int], kv_bytes: int) -> None:
-        self.body = body
+    def __init__(self, model: PackedModel, ends: frozenset[int], kv_bytes: int) -> None:
+        self.model = model
         self.ends = ends
-        self.most_tokens = kv_bytes // body.token_bytes
+        self.most_tokens = kv_bytes // model.token_bytes
         self.replies: list[Reply] = []
-        self._kv = body.new_kv(0, body.key_heads, 0)
+        self._kv = model.new_kv(0, model.key_heads, 0)
         self._memory = [torch.empty(0), torch.empty(0)]
         """Of the buffers now and of those before, by turns: fresh memory costs more than filling it."""
-        self._stems: dict[bytes, torch.Tensor] = {}
-        self._tiles: Tiles | None = None
-        """Of the replies with a stem, whose rows come first."""
+        self._prefixes: dict[bytes, torch.Tensor] = {}
+        self._shared: SharedPrefixes | None = None
+        """Of the replies with a shared prefix, whose rows come first."""
         self._runs: list[tuple[int, int, int, torch.Tensor]] = []
 
     @property
     def active(self) -> int:
+        """Replies that are not done."""
         return sum(not reply.done for reply in self.replies)
 
     def room(self, replies: list[Reply]) -> int:
         """How many of the replies can join now; at least one when nothing is under way."""
         under_way = [reply for reply in self.replies if not reply.done]
-        stems = {reply.stem: reply.base for reply in under_way}
+        prefixes = {reply.prefix: reply.prefix_length for reply in under_way}
         longest, count, fits = max((reply.most for reply in under_way), default=0), len(under_way), 0
         for reply in replies:
-            stems[reply.stem] = reply.base
+            prefixes[reply.prefix] = reply.prefix_length
             longest, count = max(longest, reply.most), count + 1
-            tokens = count * _rounded(longest) + sum(stems.values())
+            tokens = count * _rounded(longest) + sum(prefixes.values())
             if count > MOST_REPLIES or (count > 1 and tokens > self.most_tokens):
                 break
             fits += 1
         return fits
 
     def wasteful(self) -> bool:
-        """Whether finished replies still cost a whole tile of rows."""
+        """Whether finished replies still cost a whole multiple of ROWS."""
         return -(-self.active // ROWS) < -(-len(self.replies) // ROWS)
 
     def clear(self) -> None:
-        self.replies, self._stems, self._tiles = [], {}, None
-        self._kv = self.body.new_kv(0, self.body.key_heads, 0)
+        """Forgets all replies."""
+        self.replies, self._prefixes, self._shared = [], {}, None
+        self._kv = self.model.new_kv(0, self.model.key_heads, 0)
 
     def release(self) -> None:
         """Gives back the memory kept for replies to come."""
@@ -175,7 +177,7 @@ class Decoder:
         """Lays the buffers out anew for the unfinished replies and the new ones, by length."""
         old_row = {id(reply): row for row, reply in enumerate(self.replies)}
         both = [reply for reply in (*self.replies, *replies) if not reply.done]
-        both.sort(key=lambda reply: (reply.stem is None, reply.own))
+        both.sort(key=lambda reply: (reply.prefix is None, reply.own))
         self.replies = both
         if not both:
             self.clear()
@@ -183,31 +185,31 @@ class Decoder:
         spare = min(max(reply.most - reply.own for reply in both), 2 * BLOCK)
         longest = max(reply.own for reply in both)
         fresh = self._room_for(len(both), _rounded(longest + spare))
-        stems: dict[bytes, torch.Tensor] = {}
+        prefixes: dict[bytes, torch.Tensor] = {}
         for row, reply in enumerate(both):
-            if reply.stem is not None and reply.stem not in stems:
-                known = self._stems.get(reply.stem)
-                stems[reply.stem] = torch.cat(_kept(reply.path[:-1]), 3) if known is None else known
+            if reply.prefix is not None and reply.prefix not in prefixes:
+                known = self._prefixes.get(reply.prefix)
+                prefixes[reply.prefix] = torch.cat(kv_of(reply.blocks[:-1]), 3) if known is None else known
             if id(reply) in old_row:
                 fresh[:, :, row, :, : reply.own] = self._kv[:, :, old_row[id(reply)], :, : reply.own]
-            for node, kv in zip(reply.path, _kept(reply.path), strict=True):
-                if node.position >= reply.base:
-                    place = node.position - reply.base
-                    fresh[:, :, row, :, place : place + len(node.tokens)] = kv
+            for block, kv in zip(reply.blocks, kv_of(reply.blocks), strict=True):
+                if block.position >= reply.prefix_length:
+                    place = block.position - reply.prefix_length
+                    fresh[:, :, row, :, place : place + len(block.tokens)] = kv
             fresh[:, :, row, :, reply.own :] = 0  # seen with weight zero, so it must be a number
-            reply.path = []
-        self._kv, self._stems = fresh, stems
-        keys = [reply.stem for reply in both if reply.stem is not None]
-        self._tiles = Tiles(stems, keys, self.body.device) if keys else None
+            reply.blocks = []
+        self._kv, self._prefixes = fresh, prefixes
+        keys = [reply.prefix for reply in both if reply.prefix is not None]
+        self._shared = SharedPrefixes(prefixes, keys, self.model.device) if keys else None
 
     def _room_for(self, rows: int, tokens: int) -> torch.Tensor:
         """Buffers for so many rows, not filled."""
         self._memory.reverse()
-        body = self.body
-        shape = (body.layers, 2, rows, body.key_heads, tokens, body.width)
+        model = self.model
+        shape = (model.layers, 2, rows, model.key_heads, tokens, model.width)
         size = math.prod(shape)
         if len(self._memory[0]) < size:
-            self._memory[0] = torch.empty(size, dtype=body.dtype, device=body.device)
+            self._memory[0] = torch.empty(size, dtype=model.dtype, device=model.device)
         return self._memory[0][:size].view(shape)
 
     def step(self) -> torch.Tensor:
@@ -215,7 +217,7 @@ class Decoder:
         if max(reply.own for reply in self.replies) + 1 > self._kv.shape[4]:
             self.admit([])
         self._runs = list(self._grouped())
-        states = self.body.forward(
+        states = self.model.forward(
             [reply.tokens[-1] for reply in self.replies], [reply.length for reply in self.replies], self
         )
         for reply in self.replies:
@@ -226,7 +228,7 @@ class Decoder:
 
     def sample(self, replies: list[Reply], states: torch.Tensor) -> None:
         """Picks each reply's next token from its last hidden state."""
-        logits = self.body.logits(states)
+        logits = self.model.logits(states)
         sane = torch.isfinite(logits.amax(-1)).tolist()
         greedy = logits.argmax(-1).tolist()
         warm = [row for row, one in enumerate(replies) if not one.done and sane[row] and one.temperature > 0]
@@ -247,7 +249,7 @@ class Decoder:
     def attend(
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, scale: float
     ) -> None:
-        """The `Plan` of a step: each row adds its own key, then sees all of its reply."""
+        """The `AttentionPlan` of a step: each row adds its own key, then sees all of its reply."""
         keys, values = self._kv[layer]
         count, key_heads, _, width = keys.shape
         rows = torch.arange(count, device=keys.device)
@@ -255,38 +257,31 @@ class Decoder:
         keys[rows, :, lengths] = k[:, :count].transpose(0, 1)
         values[rows, :, lengths] = v[:, :count].transpose(0, 1)
         groups = q.shape[0] // key_heads
-        stemmed = sum(reply.stem is not None for reply in self.replies)
+        sharing = sum(reply.prefix is not None for reply in self.replies)
         own: list[tuple[torch.Tensor, torch.Tensor]] = []
         for first, last, length, mask in self._runs:
             asked = q[:, first:last].transpose(0, 1).reshape(-1, groups, width)
             seen = keys[first:last].flatten(0, 1)[:, :length], values[first:last].flatten(0, 1)[:, :length]
-            found, weight = read(asked * scale, *seen, mask)
+            found, weight = attention(asked * scale, *seen, mask)
             found = found.reshape(last - first, -1, width)
-            if first < stemmed:
+            if first < sharing:
                 own.append((found, weight.reshape(last - first, -1, 1)))
             else:
                 out[first:last] = found
-        if self._tiles is not None:
+        if self._shared is not None:
             tails = tuple(torch.cat(parts) for parts in zip(*own, strict=True))
-            out[:stemmed] = joined((tails[0], tails[1]), self._tiles.attend(layer, q[:, :stemmed] * scale))
+            out[:sharing] = joined((tails[0], tails[1]), self._shared.read(layer, q[:, :sharing] * scale))
 
     def _grouped(self) -> Iterator[tuple[int, int, int, torch.Tensor]]:
-        """Runs of rows of the same rounded length, with or without a stem: first row, end, rounded length, mask."""
+        """Runs of rows of one rounded length, with or without a shared prefix: first row, end, rounded length, mask."""
         first = 0
-        for (_, length), group in groupby(self.replies, key=lambda one: (one.stem is None, _rounded(one.own + 1))):
+        for (_, length), group in groupby(self.replies, key=lambda one: (one.prefix is None, _rounded(one.own + 1))):
             sizes = torch.tensor([reply.own for reply in group])
             beyond = torch.arange(length)[None] > sizes[:, None]
-            mask = torch.zeros(beyond.shape, dtype=self.body.dtype).masked_fill(beyond, float("-inf"))
-            mask = mask.repeat_interleave(self.body.key_heads, 0)[:, None].to(self.body.device)
+            mask = torch.zeros(beyond.shape, dtype=self.model.dtype).masked_fill(beyond, float("-inf"))
+            mask = mask.repeat_interleave(self.model.key_heads, 0)[:, None].to(self.model.device)
             yield first, first + len(sizes), length, mask
             first += len(sizes)
-
-
-def _kept(path: list[Block]) -> list[torch.Tensor]:
-    """The keys and values of a prompt's blocks."""
-    kept = [node.kv for node in path if node.kv is not None]
-    assert len(kept) == len(path), "prompts to decode from are prefilled with their keys kept"
-    return kept
 
 
 def _rounded(length: int) -> int:

@@ -1,7 +1,8 @@
-"""Models run by transformers on a CPU or one GPU, with several LoRA adapters on one base."""
+"""The model: answers requests with a transformers checkpoint and several LoRA adapters on it. Made for CPUs."""
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,33 +11,33 @@ import torch
 from dssr.errors import ModelError
 from dssr.models.adapters import Adapters
 from dssr.models.base import Choose, Chosen, Generate, Generated, Message
-from dssr.models.engine.batching import Batcher, Inbox, Ticket, give_back
+from dssr.models.engine.batching import Batcher, PendingRequest, RequestQueue, give_back
+from dssr.models.engine.blocks import Block, Ids, PrefixCache
 from dssr.models.engine.decode import MOST_REPLIES, Decoder, Reply
-from dssr.models.engine.kv import Ids, Store
-from dssr.models.engine.packed import ROWS, Body
-from dssr.models.engine.prefill import Prefiller
+from dssr.models.engine.forward import ROWS, PackedModel
+from dssr.models.engine.prefill import Prefiller, sort_key
 from dssr.models.tokenizers import HFTokenizer, label_ids
 from dssr.seeds import digest_of
 from dssr.types import LABELS
 
 TAKE = 1024
-"""Requests looked at together; more wait in the inbox."""
+"""Requests looked at together; more wait in the queue."""
 POLL = 8
-"""Decoding steps between looks into the inbox."""
-NOT_NUMBERS = "the model's scores were not numbers (NaN or infinite); check the weights, the adapter and the dtype"
+"""Decoding steps between looks into the queue."""
+NOT_NUMBERS = "The model's scores are not numbers (NaN or infinite); check the weights, the adapter and the dtype."
 
 
-class Work:
+@dataclass(frozen=True, slots=True)
+class Tokenized:
     """A request with the token ids of its prompt."""
 
-    __slots__ = ("adapter", "ids", "order", "request")
+    request: Generate | Choose
+    ids: Ids
 
-    def __init__(self, request: Generate | Choose, ids: Ids) -> None:
-        self.request = request
-        self.adapter = request.adapter
-        self.ids = ids
-        self.order = ids.astype(">i4").tobytes()
-        """Sorts prompts with a common prefix next to each other."""
+    @property
+    def adapter(self) -> str | None:
+        """Of the request; those of one adapter are computed together."""
+        return self.request.adapter
 
 
 class HFModel:
@@ -62,14 +63,15 @@ class HFModel:
         self.weights = weights
         """Digest of the base weights."""
         self.numerics = numerics
+        """All that rounding depends on."""
         self.labels = label_ids(tokenizer)
-        self.batcher: Batcher[Work] = Batcher(self.run)
-        self.body = Body(model, context_length)
-        self.prefiller = Prefiller(self.body, Store(kv_bytes), batch_tokens)
-        self.decoder = Decoder(self.body, _ends(model, tokenizer), kv_bytes)
-        self._label_tokens = torch.tensor([self.labels[label] for label in LABELS], device=self.body.device)
-        self._choices: list[Ticket[Work]] = []
-        self._texts: list[Ticket[Work]] = []
+        self.batcher: Batcher[Tokenized] = Batcher(self.run)
+        self.packed = PackedModel(model, context_length)
+        self.prefiller = Prefiller(self.packed, PrefixCache(kv_bytes), batch_tokens)
+        self.decoder = Decoder(self.packed, _ends(model, tokenizer), kv_bytes)
+        self._label_tokens = torch.tensor([self.labels[label] for label in LABELS], device=self.packed.device)
+        self._choices: list[PendingRequest[Tokenized]] = []
+        self._texts: list[PendingRequest[Tokenized]] = []
 
     def fingerprint(self, adapter: str | None = None) -> str:
         return digest_of("hf", self.weights, self.adapters.digest(adapter), self.tokenizer.digest, self.numerics)
@@ -80,85 +82,87 @@ class HFModel:
     async def generate(self, request: Generate) -> Generated:
         if request.max_tokens < 1 or not 0 <= request.temperature < float("inf"):
             raise ModelError(
-                f"cannot generate {request.max_tokens} tokens at temperature {request.temperature}; "
-                "both must be positive (temperature 0 is greedy)"
+                f"This model cannot generate {request.max_tokens} tokens at temperature {request.temperature}; "
+                "both must be positive (temperature 0 is greedy)."
             )
-        result: Generated = await self.batcher.ask(self._work(request, request.max_tokens))
+        result: Generated = await self.batcher.ask(self._tokenized(request, request.max_tokens))
         return result
 
     async def choose(self, request: Choose) -> Chosen:
         unknown = [label for label in request.labels if label not in self.labels]
         if unknown or not request.labels:
-            raise ModelError(f"cannot choose among {request.labels!r}; labels come from A-Z and a-z, one at least")
-        result: Chosen = await self.batcher.ask(self._work(request, 1))
+            raise ModelError(
+                f"This model cannot choose among {request.labels!r}; labels come from A-Z and a-z, one at least."
+            )
+        result: Chosen = await self.batcher.ask(self._tokenized(request, 1))
         return result
 
     async def close(self) -> None:
         self.batcher.close()
-        self.prefiller.store.clear()
+        self.prefiller.cache.clear()
         self.decoder.release()
         give_back()
 
-    def _work(self, request: Generate | Choose, reply: int) -> Work:
+    def _tokenized(self, request: Generate | Choose, reply: int) -> Tokenized:
         self.adapters.digest(request.adapter)
         ids = np.array(self.tokenizer.chat(request.messages), dtype=np.int32)
         if len(ids) + reply > self.context_length:
             raise ModelError(
-                f"the prompt has {len(ids)} tokens and the reply up to {reply}, but {self.name} takes "
-                f"{self.context_length} in all; shorten the prompt or raise context_length"
+                f"The prompt has {len(ids)} tokens and the reply up to {reply}, but {self.name} takes "
+                f"{self.context_length} in all; shorten the prompt or raise context_length."
             )
-        return Work(request, ids)
+        return Tokenized(request, ids)
 
     # What follows runs in the engine's thread.
 
     @torch.inference_mode()
-    def run(self, inbox: Inbox[Work]) -> None:
-        """Answers everything in the inbox: choices first, since episodes wait for them, then texts by adapter."""
+    def run(self, queue: RequestQueue[Tokenized]) -> None:
+        """Answers everything in the queue: choices first, since episodes wait for them, then texts by adapter."""
         self._choices, self._texts = [], []
         try:
-            self._look(inbox)
+            self._look(queue)
             while self._choices or self._texts:
                 self._choose_all()
                 if self._texts:
-                    self._write_all(self._texts[0].item.adapter, inbox)
-                self._look(inbox)
+                    self._write_all(self._texts[0].item.adapter, queue)
+                self._look(queue)
         finally:
             self.decoder.clear()
 
-    def _look(self, inbox: Inbox[Work]) -> None:
-        for ticket in inbox.take(TAKE):
-            (self._choices if isinstance(ticket.item.request, Choose) else self._texts).append(ticket)
+    def _look(self, queue: RequestQueue[Tokenized]) -> None:
+        for one in queue.take(TAKE):
+            (self._choices if isinstance(one.item.request, Choose) else self._texts).append(one)
 
     def _choose_all(self) -> None:
-        tickets, self._choices = self._choices, []
-        for adapter in sorted({ticket.item.adapter for ticket in tickets}, key=str):
-            mine = [ticket for ticket in tickets if ticket.item.adapter == adapter]
+        pending, self._choices = self._choices, []
+        for adapter in sorted({one.item.adapter for one in pending}, key=str):
+            mine = [one for one in pending if one.item.adapter == adapter]
             self.adapters.use(adapter)
-            for finished, states in self.prefiller.run([ticket.item.ids for ticket in mine], adapter, keep=False):
-                scores = self.body.logits(states, self._label_tokens)
-                for done, row in zip(finished, scores, strict=True):
-                    self._answer_choice(mine[done.index], row)
+            prefilled = self.prefiller.run([one.item.ids for one in mine], adapter, keep=False)
+            scores = self.packed.logits(torch.stack([done.state for done in prefilled]), self._label_tokens)
+            for one, row in zip(mine, scores, strict=True):
+                self._answer_choice(one, row)
 
-    def _answer_choice(self, ticket: Ticket[Work], scores: torch.Tensor) -> None:
-        request = ticket.item.request
+    def _answer_choice(self, one: PendingRequest[Tokenized], scores: torch.Tensor) -> None:
+        request = one.item.request
         assert isinstance(request, Choose)
         shown = scores[[LABELS.index(label) for label in request.labels]].double()
         if torch.isfinite(shown).all():
-            ticket.answer(Chosen(tuple(torch.log_softmax(shown, 0).tolist())))
+            one.answer(Chosen(tuple(torch.log_softmax(shown, 0).tolist())))
         else:
-            ticket.answer(ModelError(NOT_NUMBERS))
+            one.answer(ModelError(NOT_NUMBERS))
 
-    def _write_all(self, adapter: str | None, inbox: Inbox[Work]) -> None:
+    def _write_all(self, adapter: str | None, queue: RequestQueue[Tokenized]) -> None:
         """Writes the texts of one adapter, newcomers included, until none is left."""
         ready: list[Reply] = []
         while True:
-            waiting = [ticket for ticket in self._texts if ticket.item.adapter == adapter]
+            waiting = [one for one in self._texts if one.item.adapter == adapter]
             free = MOST_REPLIES - self.decoder.active - len(ready)
             if waiting and (free >= ROWS or not (self.decoder.active or ready)):
-                waiting.sort(key=lambda ticket: ticket.item.order)
+                waiting.sort(key=lambda one: sort_key(one.item.ids))
                 starting = waiting[:free]
-                started = {id(ticket) for ticket in starting}
-                self._texts = [ticket for ticket in self._texts if id(ticket) not in started]
+                started = {id(one) for one in starting}
+                self._texts = [one for one in self._texts if id(one) not in started]
                 self.adapters.use(adapter)
                 ready += self._start(starting, adapter)
             fitting = self.decoder.room(ready)
@@ -169,21 +173,18 @@ class HFModel:
                 return
             self.adapters.use(adapter)
             self._decode()
-            self._look(inbox)
+            self._look(queue)
             self._choose_all()
 
-    def _start(self, tickets: list[Ticket[Work]], adapter: str | None) -> list[Reply]:
+    def _start(self, pending: list[PendingRequest[Tokenized]], adapter: str | None) -> list[Reply]:
         """Computes the prompts and each reply's first token; returns the replies that go on."""
-        replies: list[Reply] = []
-        for finished, states in self.prefiller.run([ticket.item.ids for ticket in tickets], adapter, keep=True):
-            fresh = [_reply(tickets[done.index], done.path) for done in finished]
-            self.decoder.sample(fresh, states)
-            for reply in fresh:
-                if reply.done:
-                    self._answer_text(reply)
-                else:
-                    replies.append(reply)
-        return replies
+        prefilled = self.prefiller.run([one.item.ids for one in pending], adapter, keep=True)
+        replies = [_reply(one, done.blocks) for one, done in zip(pending, prefilled, strict=True)]
+        self.decoder.sample(replies, torch.stack([done.state for done in prefilled]))
+        for reply in replies:
+            if reply.done:
+                self._answer_text(reply)
+        return [reply for reply in replies if not reply.done]
 
     def _decode(self) -> None:
         for _ in range(POLL):
@@ -197,16 +198,16 @@ class HFModel:
 
     def _answer_text(self, reply: Reply) -> None:
         if reply.broken:
-            reply.ticket.answer(ModelError(NOT_NUMBERS))
+            reply.request.answer(ModelError(NOT_NUMBERS))
         else:
-            reply.ticket.answer(Generated(self.tokenizer.decode(reply.tokens), len(reply.tokens)))
+            reply.request.answer(Generated(self.tokenizer.decode(reply.tokens), len(reply.tokens)))
 
 
-def _reply(ticket: Ticket[Work], path: list[Any]) -> Reply:
-    request = ticket.item.request
+def _reply(one: PendingRequest[Tokenized], blocks: list[Block]) -> Reply:
+    request = one.item.request
     assert isinstance(request, Generate)
     noise = random.Random(request.seed)
-    return Reply(ticket, path, len(ticket.item.ids), request.max_tokens, request.temperature, noise)
+    return Reply(one, blocks, len(one.item.ids), request.max_tokens, request.temperature, noise)
 
 
 def _ends(model: Any, tokenizer: HFTokenizer) -> frozenset[int]:

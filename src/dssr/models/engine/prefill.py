@@ -1,199 +1,108 @@
-"""Computes prompts, each distinct prefix block once.
+"""Computes prompts one after the other, each from the longest prefix that is in the cache.
 
-Waiting prompts form a tree of blocks (see `kv.py`). A pass takes new blocks in depth-first order until it is
-full. In every layer the keys of all its rows exist before any row attends, so a block and its descendants can
-share a pass.
+Sorted prompts find the prefixes of the ones before them, so each distinct block is computed once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from dssr.models.engine.kv import BLOCK, Block, Ids, Store, cut
-from dssr.models.engine.packed import Body
-
-
-@dataclass(eq=False, slots=True)
-class Chain:
-    """Blocks of one prompt that follow each other and are computed in the same pass."""
-
-    row: int
-    """Where the chain's rows start in the pass."""
-    past: int
-    """Positions before the chain."""
-    before: "list[Block] | Chain"
-    """What holds the keys of those positions: computed blocks, or an earlier chain of the same pass."""
-    nodes: list[Block]
-    users: int = 0
-    """Later chains of the pass that start from this one."""
-
-    def row_of_last(self, node: Block) -> int:
-        return self.row + node.position + len(node.tokens) - self.past - 1
+from dssr.models.engine.blocks import BLOCK, Block, Ids, PrefixCache, cut, kv_of
+from dssr.models.engine.forward import PackedModel
 
 
 @dataclass(eq=False, slots=True)
 class Prefilled:
-    """A prompt whose every block is computed."""
+    """A computed prompt."""
 
-    index: int
-    path: list[Block]
-    row: int
-    """Of its last token in the pass."""
+    blocks: list[Block]
+    """Kept only when asked for."""
+    state: torch.Tensor
+    """Last hidden state of its last token."""
 
 
-class Pass:
-    """The `Plan` of one forward pass over new blocks."""
+class BlockAttention:
+    """The `AttentionPlan` of a prompt's next blocks: each sees the known ones, those before it, and itself."""
 
-    def __init__(self) -> None:
-        self.chains: list[Chain] = []
-        self.finished: list[Prefilled] = []
-        self.path: list[Block] = []
-        """Blocks of the prompt added last, and who computes each: None when it was computed before."""
-        self.owners: list[Chain | None] = []
-        self.ids: list[int] = []
-        self.positions: list[int] = []
-        self.mask = torch.empty(0)
-
-    def follow(self, nodes: list[Block], stored: list[Block]) -> int:
-        """Turns the path to another prompt; returns how many of its blocks need no computing."""
-        shared = 0
-        while shared < min(len(nodes), len(self.path)) and nodes[shared].key == self.path[shared].key:
-            shared += 1
-        if len(stored) >= shared:
-            self.path, self.owners = stored, [None] * len(stored)
-        else:
-            self.path, self.owners = self.path[:shared], self.owners[:shared]
-        return len(self.path)
-
-    def extend(self, nodes: list[Block]) -> None:
-        """Adds new blocks at the end of the path."""
-        owner = self.owners[-1] if self.owners else None
-        chain = Chain(len(self.ids), nodes[0].position, list(self.path) if owner is None else owner, nodes)
-        if owner is not None:
-            owner.users += 1
-        self.chains.append(chain)
-        self.path = self.path + nodes
-        self.owners = self.owners + [chain] * len(nodes)
-        for node in nodes:
-            self.ids.extend(node.tokens.tolist())
-            self.positions.extend(range(node.position, node.position + len(node.tokens)))
-
-    def finish(self, index: int) -> None:
-        """The path is a whole prompt: its last block is in this pass."""
-        owner = self.owners[-1]
-        assert owner is not None, "the last block of a prompt is never taken from the store"
-        self.finished.append(Prefilled(index, self.path, owner.row_of_last(self.path[-1])))
+    def __init__(self, known: list[Block], new: list[Block], mask: torch.Tensor) -> None:
+        self.known = known
+        self.new = new
+        self.mask = mask
+        """[BLOCK, at least all positions]; its last BLOCK columns are those of the block that looks."""
 
     def attend(
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, scale: float
     ) -> None:
-        kv = torch.stack((k, v))
-        kept: dict[int, torch.Tensor] = {}
-        left = {id(chain): chain.users for chain in self.chains}
-        for chain in self.chains:
-            held = _held(chain, layer, kv, kept)
-            if chain.users:
-                kept[id(chain)] = held
-            if isinstance(chain.before, Chain):
-                left[id(chain.before)] -= 1
-                if not left[id(chain.before)]:
-                    del kept[id(chain.before)]
-            self._attend_chain(chain, layer, held, q, out, scale)
-
-    def _attend_chain(
-        self, chain: Chain, layer: int, held: torch.Tensor, q: torch.Tensor, out: torch.Tensor, scale: float
-    ) -> None:
+        """One call per block, whose shape is a matter of the block's place alone."""
         heads, _, width = q.shape
+        first = self.new[0].position
+        rows = self.new[-1].position + len(self.new[-1].tokens) - first
+        kv = torch.stack((k[:, :rows], v[:, :rows]))
+        held = torch.cat([*(kept[layer] for kept in kv_of(self.known)), kv], 2) if self.known else kv
         groups = heads // held.shape[1]
         widest = self.mask.shape[1] - BLOCK
-        row = chain.row
-        for node in chain.nodes:
-            count, past = len(node.tokens), node.position
-            keys, values = held[:, :, None, : past + count].expand(-1, -1, groups, -1, -1)
-            block = scaled_dot_product_attention(
-                q[:, row : row + count].reshape(-1, groups, count, width),
+        for block in self.new:
+            past, end = block.position, block.position + len(block.tokens)
+            keys, values = held[:, :, None, :end].expand(-1, -1, groups, -1, -1)
+            seen = scaled_dot_product_attention(
+                q[:, past - first : end - first].reshape(-1, groups, end - past, width),
                 keys,
                 values,
-                attn_mask=self.mask[:count, widest - past : widest + count],
+                attn_mask=self.mask[: end - past, widest - past : widest + end - past],
                 scale=scale,
             )
-            out[row : row + count] = block.reshape(heads, count, width).transpose(0, 1)
-            if node.kv is not None:
-                node.kv[layer] = held[:, :, past : past + count]
-            row += count
-
-
-def _held(chain: Chain, layer: int, kv: torch.Tensor, kept: dict[int, torch.Tensor]) -> torch.Tensor:
-    """Keys and values from position 0 to the chain's end: [2, key heads, positions, width]."""
-    own = kv[:, :, chain.row : chain.row + sum(len(node.tokens) for node in chain.nodes)]
-    if chain.past == 0:
-        return own
-    if isinstance(chain.before, Chain):
-        return torch.cat((kept[id(chain.before)][:, :, : chain.past], own), 2)
-    return torch.cat([*(node.kv[layer] for node in chain.before if node.kv is not None), own], 2)
+            out[past - first : end - first] = seen.reshape(heads, end - past, width).transpose(0, 1)
+            if block.kv is not None:
+                block.kv[layer] = held[:, :, past:end]
 
 
 class Prefiller:
-    """Runs prompts through the model in as few, full passes as they need."""
+    """Runs prompts through the model up to their last token."""
 
-    def __init__(self, body: Body, store: Store, batch_tokens: int) -> None:
-        self.body = body
-        self.store = store
-        self.batch_tokens = max(batch_tokens, BLOCK)
+    def __init__(self, model: PackedModel, cache: PrefixCache, batch_tokens: int) -> None:
+        self.model = model
+        self.cache = cache
+        self.most_blocks = max(batch_tokens // BLOCK, 1)
+        """Of one forward pass."""
         self._mask = torch.empty(BLOCK, 0)
 
-    def run(
-        self, prompts: Sequence[Ids], adapter: str | None, keep: bool
-    ) -> Iterator[tuple[list[Prefilled], torch.Tensor]]:
-        """Yields, after each pass, the prompts it finished and their last hidden states.
+    def run(self, prompts: Sequence[Ids], adapter: str | None, keep: bool) -> list[Prefilled]:
+        """The prompts, in their order. With `keep`, the keys and values of last blocks are there too, for decoding."""
+        places: dict[bytes, list[int]] = {}
+        for place, ids in enumerate(prompts):
+            places.setdefault(sort_key(ids), []).append(place)
+        found: dict[int, Prefilled] = {}
+        for _, same in sorted(places.items()):  # equal prompts are one
+            found |= dict.fromkeys(same, self._one(cut(prompts[same[0]], adapter), keep))
+        return [found[place] for place in range(len(prompts))]
 
-        With `keep`, keys and values of last blocks are kept too, for decoding.
-        """
-        order = sorted(range(len(prompts)), key=lambda index: prompts[index].astype(">i4").tobytes(), reverse=True)
-        waiting = [(index, cut(prompts[index], adapter)) for index in order]
-        while waiting:
-            plan = self._next(waiting, keep)
-            plan.mask = self._mask_for(max(chain.nodes[-1].position for chain in plan.chains))
-            states = self.body.forward(plan.ids, plan.positions, plan)
-            self.store.add([node for chain in plan.chains for node in chain.nodes if len(node.tokens) == BLOCK])
-            self.store.shrink(keep=plan.path)
-            if plan.finished:
-                yield plan.finished, states[[done.row for done in plan.finished]]
-
-    def _next(self, waiting: list[tuple[int, list[Block]]], keep: bool) -> Pass:
-        """Takes prompts off the end until a pass is full; one that does not fit stays, computed in part."""
-        plan = Pass()
-        while waiting:
-            index, nodes = waiting[-1]
-            done = plan.follow(nodes, self.store.known(nodes[:-1]))
-            new = _fitting(nodes[done:], self.batch_tokens - len(plan.ids), force=not plan.ids)
-            for node in new:
-                if keep or len(node.tokens) == BLOCK:
-                    node.kv = self.body.new_kv(self.body.key_heads, len(node.tokens))
-            if new:
-                plan.extend(new)
-            if done + len(new) < len(nodes):
-                break
-            plan.finish(index)
-            waiting.pop()
-        return plan
+    def _one(self, blocks: list[Block], keep: bool) -> Prefilled:
+        done = self.cache.known(blocks[:-1])
+        states = torch.empty(0)
+        while len(done) < len(blocks):
+            new = blocks[len(done) : len(done) + self.most_blocks]
+            for block in new:
+                if keep or len(block.tokens) == BLOCK:
+                    block.kv = self.model.new_kv(self.model.key_heads, len(block.tokens))
+            ids = [token for block in new for token in block.tokens.tolist()]
+            positions = list(range(new[0].position, new[0].position + len(ids)))
+            plan = BlockAttention(done, new, self._mask_for(new[-1].position))
+            states = self.model.forward(ids, positions, plan)[len(ids) - 1]
+            done = done + new
+        self.cache.add([block for block in done if len(block.tokens) == BLOCK])
+        # A copy: a view of one row would keep the whole pass in memory.
+        return Prefilled(done if keep else [], states.clone())
 
     def _mask_for(self, past: int) -> torch.Tensor:
         """[BLOCK, at least past + BLOCK]: all of the past is seen, and each row up to itself of its own block."""
         if self._mask.shape[1] < past + BLOCK:
-            own = torch.full((BLOCK, BLOCK), float("-inf"), dtype=self.body.dtype).triu(1)
-            self._mask = torch.cat((torch.zeros(BLOCK, past, dtype=self.body.dtype), own), 1).to(self.body.device)
+            own = torch.full((BLOCK, BLOCK), float("-inf"), dtype=self.model.dtype).triu(1)
+            self._mask = torch.cat((torch.zeros(BLOCK, past, dtype=self.model.dtype), own), 1).to(self.model.device)
         return self._mask
 
 
-def _fitting(nodes: list[Block], room: int, force: bool) -> list[Block]:
-    """The leading blocks that fit; at least one when forced."""
-    count = 0
-    for node in nodes:
-        room -= len(node.tokens)
-        if room < 0 and not (force and count == 0):
-            break
-        count += 1
-    return nodes[:count]
+def sort_key(ids: Ids) -> bytes:
+    """Sorts prompts with a common prefix next to each other."""
+    return ids.astype(">i4").tobytes()

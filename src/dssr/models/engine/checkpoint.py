@@ -1,6 +1,6 @@
-"""Proves on this machine, when a model is loaded, that company changes no bit and that the shape is understood.
+"""Reads a transformers checkpoint and its adapters, and settles the numerics it runs with.
 
-Reads a transformers checkpoint and its adapters, and settles the numerics it runs with.
+Every model proves on this machine, when it is loaded, that its shape is understood and that a batch changes no bit.
 """
 
 import os
@@ -16,90 +16,95 @@ import transformers
 from dssr.config import ModelConfig
 from dssr.errors import ModelError
 from dssr.models.adapters import Adapters, weights_digest
-from dssr.models.engine.decode import LONG, TILE, Reply
+from dssr.models.engine.blocks import BLOCK, Ids
+from dssr.models.engine.decode import GROUP, LONG_PREFIX, Reply
+from dssr.models.engine.forward import ATTENTION, ROWS
 from dssr.models.engine.hf import HFModel
-from dssr.models.engine.kv import BLOCK, Ids
-from dssr.models.engine.packed import ATTENTION, ROWS
 from dssr.models.tokenizers import open_tokenizer
 
-LENGTHS = (BLOCK // 3, BLOCK + 9, BLOCK, 2 * BLOCK + 17, LONG + 5, LONG + 5, LONG + BLOCK)
+ENGINE = 3
+"""Raised whenever the same weights may give other bits than before, so that stored answers are not mixed."""
+LEAST_KV, MOST_KV = 2**28, 2**31
+"""Bounds of the memory for keys and values, in bytes; between them a quarter of what is free."""
+CASES = (
+    (BLOCK // 3, 0.0),
+    (BLOCK + 9, 1.0),
+    (BLOCK, 0.0),
+    (2 * BLOCK + 17, 0.0),
+    (LONG_PREFIX + 5, 1.0),
+    (LONG_PREFIX + 5, 1.0),
+    (LONG_PREFIX + BLOCK, 1.0),
+    (LONG_PREFIX + BLOCK, 0.0),
+)
+"""Lengths and temperatures of the prompts that a model is tried with: all ways that replies are computed."""
 STEPS = 2
 CLOSE = {torch.float32: 1e-3, torch.bfloat16: 0.2}
 """How far scores may lie from the stock forward pass, relative to their spread."""
 
 
 @torch.inference_mode()
-def same_in_company(model: HFModel, adapter: str | None) -> bool:
+def same_in_batch(model: HFModel, adapter: str | None) -> bool:
     """Whether prompts scored and continued alone and together give identical bits."""
-    prompts = _prompts(model)
-    together = _bits(model, prompts, adapter)
-    alone = [bits for prompt in prompts for bits in _bits(model, [prompt], adapter)]
+    cases = _cases(model)
+    together = _bits(model, cases, adapter)
+    alone = [bits for case in cases for bits in _bits(model, [case], adapter)]
     return together == alone
 
 
 @torch.inference_mode()
 def agrees_with_stock(model: HFModel, causal: Any) -> bool:
     """Whether the packed pass computes what transformers' own does, up to rounding."""
-    ids = max(_prompts(model), key=len)
+    ids = max((ids for ids, _ in _cases(model)), key=len)
     model.adapters.use(None)
-    ((_, states),) = model.prefiller.run([ids], None, keep=False)
-    ours = model.body.logits(states)[0]
+    (prefilled,) = model.prefiller.run([ids], None, keep=False)
+    ours = model.packed.logits(prefilled.state[None])[0]
     causal.set_attn_implementation("sdpa")
     try:
         # A second row that ends at the far position puts the rotary embeddings in the state they have in our passes.
-        ends = [len(ids) - 1, model.body.far if model.body.far is not None else len(ids) - 1]
-        positions = torch.tensor([list(range(end - len(ids) + 1, end + 1)) for end in ends]).to(model.body.device)
-        rows = torch.from_numpy(ids.astype(np.int64))[None].expand(2, -1).to(model.body.device)
+        ends = [len(ids) - 1, model.packed.far if model.packed.far is not None else len(ids) - 1]
+        positions = torch.tensor([list(range(end - len(ids) + 1, end + 1)) for end in ends]).to(model.packed.device)
+        rows = torch.from_numpy(ids.astype(np.int64))[None].expand(2, -1).to(model.packed.device)
         output = causal(input_ids=rows, position_ids=positions, logits_to_keep=1, use_cache=False)
         stock = output.logits[0, -1].float()
     finally:
         causal.set_attn_implementation(ATTENTION)
-    return float((ours - stock).abs().max()) <= CLOSE[model.body.dtype] * (float(stock.std()) + 1e-6)
+    return float((ours - stock).abs().max()) <= CLOSE[model.packed.dtype] * (float(stock.std()) + 1e-6)
 
 
-def _prompts(model: HFModel) -> list[Ids]:
-    """Some that share a prefix and one that does not."""
+def _cases(model: HFModel) -> list[tuple[Ids, float]]:
+    """Prompts that share a prefix and one that does not, with their temperatures."""
     rng = random.Random(0)
     most = min(model.tokenizer.inner.vocab_size, 1 << 30) - 1
-    stem = [rng.randint(0, most) for _ in range(max(LENGTHS))]
+    shared = [rng.randint(0, most) for _ in range(max(length for length, _ in CASES))]
     other = [rng.randint(0, most) for _ in range(BLOCK // 2)]
     longest = model.context_length - STEPS - 1
-    return [np.array(ids[:longest], dtype=np.int32) for ids in (*(stem[:length] for length in LENGTHS), other)]
+    cases = [*((shared[:length], temperature) for length, temperature in CASES), (other, 0.0)]
+    return [(np.array(ids[:longest], dtype=np.int32), temperature) for ids, temperature in cases]
 
 
-def _bits(model: HFModel, prompts: list[Ids], adapter: str | None) -> list[bytes]:
+def _bits(model: HFModel, cases: list[tuple[Ids, float]], adapter: str | None) -> list[bytes]:
     """Scores after each prompt, then the states of a few written tokens."""
     model.adapters.use(adapter)
-    model.prefiller.store.clear()
-    bits = [b""] * len(prompts)
-    replies: list[Reply] = []
-    for finished, states in model.prefiller.run(prompts, adapter, keep=True):
-        fresh = [
-            Reply(done.index, done.path, len(prompts[done.index]), STEPS + 1, 0.0, random.Random(0))
-            for done in finished
-        ]
-        for reply, scores in zip(fresh, model.body.logits(states), strict=True):
-            bits[reply.ticket] = scores.cpu().numpy().tobytes()
-            reply.tokens.append(0)
-        replies += fresh
+    model.prefiller.cache.clear()
+    prefilled = model.prefiller.run([ids for ids, _ in cases], adapter, keep=True)
+    scores = model.packed.logits(torch.stack([done.state for done in prefilled]))
+    bits = [row.cpu().numpy().tobytes() for row in scores]
+    replies = [
+        Reply(place, done.blocks, len(ids), STEPS + 1, temperature, random.Random(0), tokens=[0])
+        for place, ((ids, temperature), done) in enumerate(zip(cases, prefilled, strict=True))
+    ]
     model.decoder.admit(replies)
     for _ in range(STEPS):
         states = model.decoder.step()
         for reply, state in zip(model.decoder.replies, states, strict=True):
-            bits[reply.ticket] += state.float().cpu().numpy().tobytes()
+            bits[reply.request] += state.float().cpu().numpy().tobytes()
             reply.tokens[-1], reply.done = 0, False
     model.decoder.clear()
     return bits
 
 
-ENGINE = 2
-"""Raised whenever the same weights may give other bits than before, so that stored answers are not mixed."""
-LEAST_KV, MOST_KV = 2**28, 2**31
-"""Bounds of the memory for keys and values, in bytes; between them a quarter of what is free."""
-
-
 def load_hf(config: ModelConfig, folder: str) -> HFModel:
-    """The model, after it has shown that it is understood and that company changes no bit."""
+    """The model, after it has shown that it is understood and that a batch changes no bit."""
     device = config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     causal = _read(folder, config, device)
     tokenizer = open_tokenizer(folder, config.path, config.revision)
@@ -127,7 +132,7 @@ def load_hf(config: ModelConfig, folder: str) -> HFModel:
 
 def _read(folder: str, config: ModelConfig, device: str) -> Any:
     if Path(folder).is_dir() and not list(Path(folder).glob("*.safetensors")):
-        raise ModelError(f"{folder} holds no *.safetensors weights; dssr loads no other kind")
+        raise ModelError(f"{folder} holds no *.safetensors weights; dssr loads no other kind.")
     transformers.utils.logging.disable_progress_bar()
     try:
         causal = transformers.AutoModelForCausalLM.from_pretrained(
@@ -139,36 +144,36 @@ def _read(folder: str, config: ModelConfig, device: str) -> Any:
         )
     except Exception as error:  # transformers raises many kinds for missing or broken weights
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ModelError(f"no model could be read from {folder}: {reason}") from error
+        raise ModelError(f"No model could be read from {folder}: {reason.rstrip('.')}.") from error
     window = getattr(causal.config, "sliding_window", None)
     if window and getattr(causal.config, "use_sliding_window", True) and window < config.context_length:
-        raise ModelError(f"{config.path} attends only {window} tokens back; dssr runs models with full attention")
+        raise ModelError(f"{config.path} attends only {window} tokens back; dssr runs models with full attention.")
     return causal.to(device).eval().requires_grad_(False)
 
 
 def _settle(model: HFModel, causal: Any, config: ModelConfig, device: str) -> str:
-    """Picks a thread count that keeps results independent of company; returns the numerics, for the fingerprint."""
+    """Picks a thread count that keeps results independent of the batch; returns the numerics, for the fingerprint."""
     wanted = config.threads or torch.get_num_threads()
     if not agrees_with_stock(model, causal):
-        raise ModelError(f"{config.path} computes something dssr does not know; use the vllm backend for it")
+        raise ModelError(f"{config.path} computes something dssr does not know; use the vllm backend for it.")
     invariant = False
     # Some matrix products round differently by row count on several threads, and none do on one.
     for threads in (wanted,) if config.threads or wanted == 1 or device != "cpu" else (wanted, 1):
         torch.set_num_threads(threads)
-        invariant = all(same_in_company(model, adapter) for adapter in (None, *model.adapters.names))
+        invariant = all(same_in_batch(model, adapter) for adapter in (None, *model.adapters.names))
         if invariant:
             break
-    model.prefiller.store.clear()
+    model.prefiller.cache.clear()
     if not invariant and device == "cpu":
         raise ModelError(
-            f"on this machine {config.path} answers differently alone and in a batch "
-            f"({threads} threads, {config.dtype}); set threads = 1"
+            f"On this machine {config.path} answers differently alone and in a batch "
+            f"({threads} threads, {config.dtype}); set threads = 1."
         )
     kind = platform.machine() if device == "cpu" else torch.cuda.get_device_name()
     level = torch.backends.cpu.get_cpu_capability() if device == "cpu" else ""
     return (
         f"engine={ENGINE} {config.dtype} {kind} {level} threads={threads} block={BLOCK} rows={ROWS} "
-        f"stem={LONG}/{TILE} invariant={invariant} context={model.context_length} "
+        f"prefix={LONG_PREFIX}/{GROUP} invariant={invariant} context={model.context_length} "
         f"torch={torch.__version__} transformers={transformers.__version__}"
     )
 

@@ -1,7 +1,7 @@
-"""One forward pass over rows of many requests, each of which gets the bits it would get alone.
+"""One forward pass over rows of any number of requests, each of which gets the bits it would get alone.
 
 All rows stand in one sequence, so there is no padding between requests; the row count is rounded up because
-matrix products on few rows round differently. How rows attend to each other is a `AttentionPlan`, handed through the
+matrix products on few rows round differently. How rows attend to each other is an `AttentionPlan`, handed through the
 stock model to one registered attention function.
 """
 
@@ -39,15 +39,16 @@ AttentionInterface.register(ATTENTION, _attention)
 
 
 def padded(count: int) -> int:
+    """The row count rounded up."""
     return -(-count // ROWS) * ROWS
 
 
-class Body:
-    """A stock transformers causal language model, run on packed rows."""
+class PackedModel:
+    """A stock transformers causal language model, run on rows that each attend as a plan says."""
 
     def __init__(self, model: Any, context_length: int) -> None:
         config = model.config
-        self._body = model.base_model
+        self._network = model.base_model
         self._head = model.get_output_embeddings()
         self.layers = int(config.num_hidden_layers)
         self.key_heads = int(config.num_key_value_heads)
@@ -67,7 +68,7 @@ class Body:
         """Last hidden states of the rows."""
         self.tokens += len(ids)
         missing = padded(len(ids) + (self.far is not None)) - len(ids)
-        states: torch.Tensor = self._body(
+        states: torch.Tensor = self._network(
             input_ids=torch.tensor([ids + [0] * missing], device=self.device),
             position_ids=torch.tensor([positions + [self.far or 0] * missing], device=self.device),
             use_cache=False,
