@@ -28,8 +28,9 @@ import hypothesis
 import pytest
 
 from dssr.worlds.archive import MANIFEST, SETTINGS, Archive
-from dssr.worlds.cooking import text, textworld
-from dssr.worlds.shipped import SUFFIX, unpack
+from dssr.worlds.cooking import textworld
+from dssr.worlds.cooking import words as text
+from dssr.worlds.make import SUFFIX, unpack
 
 PACKED = Path(__file__).parent / "tests" / "games"
 PARTS = ("one", "six", "large")

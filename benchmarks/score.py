@@ -19,7 +19,7 @@ from dssr.agent.memory import Kit, Prompted, load_memory
 from dssr.agent.prompts import load_prompts
 from dssr.agent.reader import Reader
 from dssr.config import GamesConfig, ModelConfig
-from dssr.measure.score import Forward, decision_steps, needed
+from dssr.measure.candidates import Forward, decision_steps, needed
 from dssr.models.base import Model
 from dssr.models.engine.hf import HFModel
 from dssr.models.load import load_model

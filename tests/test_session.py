@@ -11,8 +11,8 @@ from dssr.agent.store import save, stored
 from dssr.config import AgentConfig, Config, GamesConfig, ModelConfig, ProtocolConfig, StatsConfig
 from dssr.errors import LeakError, RecordError, SealError, UsageError
 from dssr.measure.diagnose import diagnose, measure_grid
+from dssr.measure.episodes import audit
 from dssr.measure.grid import grid_of
-from dssr.measure.stored import audit
 from dssr.models.base import Generate, Generated
 from dssr.models.scripted import ScriptedModel
 from dssr.record.run import Run

@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from dssr.measure.continuation import continuation as continuation
     from dssr.measure.diagnose import diagnose as diagnose
     from dssr.measure.diagnose import evaluate as evaluate
+    from dssr.measure.episodes import audit as audit
+    from dssr.measure.episodes import check as check
     from dssr.measure.episodes import fork as fork
+    from dssr.measure.episodes import lag as lag
     from dssr.measure.episodes import play as play
     from dssr.measure.ledger import amend as amend
     from dssr.measure.ledger import approve as approve
     from dssr.measure.ledger import gates as gates
     from dssr.measure.ledger import judge as judge
     from dssr.measure.plan import plan as plan
-    from dssr.measure.stored import audit as audit
-    from dssr.measure.stored import check as check
-    from dssr.measure.stored import lag as lag
     from dssr.measure.study import Study as Study
     from dssr.models.base import Generate as Generate
     from dssr.models.base import Message as Message
@@ -57,10 +57,9 @@ HOMES = {
     "dssr.measure.archives": ("check_games", "game_stats", "make_games"),
     "dssr.measure.continuation": ("continuation",),
     "dssr.measure.diagnose": ("diagnose", "evaluate"),
-    "dssr.measure.episodes": ("fork", "play"),
+    "dssr.measure.episodes": ("audit", "check", "fork", "lag", "play"),
     "dssr.measure.ledger": ("amend", "approve", "gates", "judge"),
     "dssr.measure.plan": ("plan",),
-    "dssr.measure.stored": ("audit", "check", "lag"),
     "dssr.measure.study": ("Study",),
     "dssr.models.base": ("Generate", "Message"),
     "dssr.record.run": ("open_run",),

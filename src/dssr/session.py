@@ -21,24 +21,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from dssr.agent.capture import share
-from dssr.agent.episode import Agent
-from dssr.agent.leaks import refuse_leaks
+from dssr.agent.episode import AT_ONCE, Agent, in_order
+from dssr.agent.leaks import refuse_leaks, share
 from dssr.agent.memory import Kit, is_reference, load_memory, split_name
-from dssr.agent.order import AT_ONCE, in_order
 from dssr.agent.prompts import Prompts, load_prompts
 from dssr.agent.reader import Reader
 from dssr.config import Config, load
 from dssr.models.base import Model
 from dssr.models.load import load_models
-from dssr.record.provenance import now
-from dssr.record.run import Run
+from dssr.record.run import Run, now
 from dssr.record.seal import Seal
 from dssr.seeds import digest_of
 from dssr.types import Job, Progress, Split
 from dssr.worlds.archive import Archive, Worlds
 from dssr.worlds.base import settled
-from dssr.worlds.shipped import provided
+from dssr.worlds.make import provided
 
 T = TypeVar("T")
 R = TypeVar("R")

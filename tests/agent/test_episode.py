@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from tests.agent.bench import FILLERS, FORMATS, Told, make_agent, make_job, play_all
 
-from dssr.agent.capture import share
 from dssr.agent.episode import Agent, context_at, shortens
-from dssr.agent.history import render_history
+from dssr.agent.leaks import share
+from dssr.agent.prompts import render_history
 from dssr.errors import ModelError
 from dssr.models.base import Generate, Model
 from dssr.models.cache import Cache, CachedModel

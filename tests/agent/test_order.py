@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from dssr.agent.order import in_order
+from dssr.agent.episode import in_order
 
 
 def test_results_come_in_the_order_of_the_work() -> None:

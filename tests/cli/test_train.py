@@ -140,7 +140,7 @@ def test_a_reader_must_have_been_accepted(here: Path) -> None:
 
 def test_an_adapter_of_another_base_is_refused(here: Path, tmp_path: Path) -> None:
     """Catches a reader's adapter put on weights it was not trained on, which fits in every dimension."""
-    from dssr.training import lora
+    from dssr.training import fit as lora
 
     stranger = make_tiny(tmp_path / "stranger", seed=7)
     fit = lora.Fit(

@@ -5,8 +5,7 @@ import pytest
 from msgspec.structs import replace
 from tests.agent.bench import FORMATS, make_agent, make_job, play_all
 
-from dssr.agent.capture import share
-from dssr.agent.leaks import LeakReport, check_prompts, nodes_of, plain
+from dssr.agent.leaks import LeakReport, check_prompts, nodes_of, plain, share
 from dssr.types import Moment, Played, StoredPrompt
 from dssr.worlds.archive import Archive, Worlds
 from dssr.worlds.cooking.recipe import telling_lines

@@ -10,7 +10,7 @@ from tests.measure.naive import Naive
 from dssr.agent.budget import enforce
 from dssr.agent.memory import Kit, Prompted, load_memory
 from dssr.agent.reader import Reader
-from dssr.measure.score import Forward, decision_steps, needed
+from dssr.measure.candidates import Forward, decision_steps, needed
 from dssr.models.base import Choose, Chosen
 from dssr.models.scripted import ScriptedModel
 from dssr.types import Played, View

@@ -17,14 +17,7 @@ from dssr.errors import StatsError, UsageError
 from dssr.measure.answers import AnswerRow, answer_rows, cause_of
 from dssr.measure.distance import chunk_rows, lag_bin_rows, rewrite_contrast_rows, rewrite_rows
 from dssr.measure.frames import FRAMES
-from dssr.measure.rows import (
-    cell_rows,
-    contrast_rows,
-    filler_rows,
-    flat,
-    relation,
-    slope_rows,
-)
+from dssr.measure.rows import cell_rows, contrast_rows, filler_rows, flat, relation, slope_rows
 from dssr.measure.study import Study
 from dssr.record.run import Run
 from dssr.stats.bootstrap import Interval

@@ -15,7 +15,7 @@ from dssr.config import Config, ReaderConfig
 from dssr.errors import LeakError
 from dssr.record.run import Run
 from dssr.session import silent
-from dssr.training import lora
+from dssr.training import fit as lora
 from dssr.training.reader.dagger import Dagger, bare, with_reader
 from dssr.worlds.archive import Archive, Worlds
 

@@ -15,8 +15,9 @@ from dssr.errors import ModelError
 from dssr.models.adapters import adapter_digest
 from dssr.models.base import Message
 from dssr.models.load import load_model
-from dssr.training import lora
+from dssr.training import fit as lora
 from dssr.training.fit import (
+    Fit,
     PreferenceLoss,
     Replies,
     assistant,
@@ -27,7 +28,6 @@ from dssr.training.fit import (
     train_sft,
     trainer_settings,
 )
-from dssr.training.lora import Fit
 from dssr.training.round import Example, Preference
 
 LOSS = PreferenceLoss(beta=0.1, chosen_weight=0.5)

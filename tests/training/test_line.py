@@ -25,7 +25,7 @@ from dssr.measure.candidates import Candidate, WritePoint
 from dssr.record.run import Run
 from dssr.reports.write import make_report
 from dssr.session import silent
-from dssr.training import lora
+from dssr.training import fit as lora
 from dssr.training.line import Line
 from dssr.training.round import adapter_folder
 from dssr.types import Audit, Progress

@@ -4,7 +4,7 @@ from collections import Counter
 from fractions import Fraction
 
 from dssr.config import Config, ReaderConfig
-from dssr.training.reader.mixture import (
+from dssr.training.reader.dagger import (
     ReaderPoint,
     apportion,
     batches,

@@ -14,11 +14,11 @@ from dssr import config as configs
 from dssr.cli.main import build
 from dssr.errors import GameError
 from dssr.session import Session
-from dssr.worlds import shipped
+from dssr.worlds import make as shipped
 from dssr.worlds.archive import MANIFEST, SETTINGS, Archive
 from dssr.worlds.base import settled
 from dssr.worlds.cooking.generate import make_game, plan_games
-from dssr.worlds.shipped import FOLDER, SUFFIX, pack, provided, unpack
+from dssr.worlds.make import FOLDER, SUFFIX, pack, provided, unpack
 
 DEMO = FOLDER / f"demo{SUFFIX}"
 FILES = {"demo": DEMO} | {
@@ -81,7 +81,7 @@ def test_other_names_are_left_alone(tmp_path: Path) -> None:
 def test_processes_that_unpack_at_once_share_the_result(tmp_path: Path) -> None:
     """Catches a half-written folder seen by another process, or the second of two that fails."""
     code = (
-        "import sys; from dssr.worlds.shipped import provided\n"
+        "import sys; from dssr.worlds.make import provided\n"
         "from dssr.worlds.archive import Archive\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
         "archive = Archive.open(provided(sys.argv[1]))\n"

@@ -1,20 +1,25 @@
-"""An episode: Phase A is walked and written down, Phase B is acted from what was written.
+"""Many pieces of work at once, their results in order: what a log needs to come out the same every time.
+
+An episode: Phase A is walked and written down, Phase B is acted from what was written.
 
 `play_job` is the only rollout path: collection, evaluation and continuation all go through it.
 
 Continue a logged episode from any of its steps, with the logged state or another.
+
 """
 
+import asyncio
 import random
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
 from dssr.agent.budget import enforce
-from dssr.agent.capture import PromptSampler, Role, job_digest
-from dssr.agent.history import render_history
+from dssr.agent.leaks import PromptSampler, Role, job_digest
 from dssr.agent.memory import (
     FULL,
     Kit,
@@ -26,8 +31,7 @@ from dssr.agent.memory import (
     load_reference,
     split_name,
 )
-from dssr.agent.order import AT_ONCE, in_order
-from dssr.agent.prompts import Prompts, WatchedModel
+from dssr.agent.prompts import Prompts, WatchedModel, render_history
 from dssr.agent.reader import Reader, explore, most_likely, nll_of
 from dssr.errors import ConfigError, GameError, ModelError, UsageError
 from dssr.models.base import Model
@@ -35,6 +39,28 @@ from dssr.seeds import digest_of, rng_of
 from dssr.types import Decision, Episode, Job, Moment, Outcome, Played, Step, View, Write
 from dssr.worlds.archive import Worlds
 from dssr.worlds.base import Node, WalkStep, World
+
+T = TypeVar("T")
+
+AT_ONCE = 128
+"""Episodes under way together: enough to fill any batch, few enough to keep in memory."""
+
+
+async def in_order(work: Iterable[Callable[[], Awaitable[T]]], limit: int = AT_ONCE) -> AsyncIterator[T]:
+    """Results in the order of the work, at most `limit` pieces under way."""
+    waiting: deque[asyncio.Future[T]] = deque()
+    try:
+        for one in work:
+            waiting.append(asyncio.ensure_future(one()))
+            if len(waiting) >= limit:
+                yield await waiting.popleft()
+        while waiting:
+            yield await waiting.popleft()
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
 
 UNSTORED = Write(state="", tokens=0, raw_tokens=0, truncated=False, note="the context is the history itself")
 OVER = Write(state="", tokens=0, raw_tokens=0, truncated=False, note="the episode is over")

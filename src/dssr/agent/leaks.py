@@ -1,15 +1,21 @@
-"""The leak check: does any stored prompt show what only the reference action and `oracle-b` may know?
+"""Which prompts a run keeps verbatim for the leak check: a fixed number, spread over its episodes by seed.
+
+The choice depends on the list of jobs and on content alone, so an interrupted run keeps the same ones.
+
+The leak check: does any stored prompt show what only the reference action and `oracle-b` may know?
 
 Searched for is what the world names as secret: the lines that tell the task, three or more actions in a row of every
 plan, the facts, and the `oracle-b` lines of every state visited. What an observation up to that step shows is none.
 
 A state is the writer's own words, so two things in it are no leak: a line whose every word was seen before, and,
 in a built-in format (whose requests are checked to hold nothing but the four fields), a lone lucky guess.
+
 """
 
+import heapq
 import re
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -17,10 +23,58 @@ from dssr.agent.memory import is_reference
 from dssr.agent.prompts import CONTEXT_BEGIN
 from dssr.agent.store import stored
 from dssr.errors import LeakError
+from dssr.models.base import Message
 from dssr.record.run import Run
-from dssr.types import Played, Record, Step, StoredPrompt
+from dssr.seeds import digest_of, rng_of, seed_of
+from dssr.types import Job, Played, Record, Step, StoredPrompt
 from dssr.worlds.archive import Worlds
 from dssr.worlds.base import Domain, Node, Secret, World
+
+Role = Literal["writer", "reader"]
+
+
+def job_digest(job: Job) -> str:
+    return digest_of(msgspec.to_builtins(job))
+
+
+def share(jobs: Sequence[Job], total: int, seed: int) -> dict[str, dict[Role, int]]:
+    """How many prompts of each role each job keeps, by the job's digest; together `total` of each."""
+    asked: dict[Role, list[str]] = {
+        "writer": [job_digest(job) for job in jobs if not is_reference(job.cell.memory)],
+        "reader": [job_digest(job) for job in jobs if job.driver == "reader"],
+    }
+    quotas: dict[str, dict[Role, int]] = {job_digest(job): {"writer": 0, "reader": 0} for job in jobs}
+    for role, keys in asked.items():
+        rng_of("prompts", seed, role).shuffle(keys)
+        for place, key in enumerate(keys):
+            quotas[key][role] = total // len(keys) + (place < total % len(keys))
+    return quotas
+
+
+class PromptSampler:
+    """Keeps an episode's quota: of all prompts it is shown, those whose seeded rank is lowest."""
+
+    def __init__(self, episode: str, quota: Mapping[Role, int]) -> None:
+        self.episode = episode
+        self.quota = quota
+        self._kept: dict[Role, list[tuple[int, int, StoredPrompt]]] = {"writer": [], "reader": []}
+        self._shown = 0
+
+    def show(self, role: Role, step: int, messages: Sequence[Message]) -> None:
+        self._shown += 1
+        kept = self._kept[role]
+        pairs = tuple((message.role, message.content) for message in messages)
+        prompt = StoredPrompt(role=role, episode=self.episode, step=step, messages=pairs)
+        # The heap gives up its smallest entry: ranks are negated so that the highest rank leaves.
+        heapq.heappush(kept, (-seed_of(self.episode, role, step, self._shown), self._shown, prompt))
+        if len(kept) > self.quota.get(role, 0):
+            heapq.heappop(kept)
+
+    def prompts(self) -> tuple[StoredPrompt, ...]:
+        """In the order in which they were sent."""
+        everything = [entry for kept in self._kept.values() for entry in kept]
+        return tuple(prompt for _, _, prompt in sorted(everything, key=lambda entry: entry[1]))
+
 
 RUN = 3
 """Actions in a row that make a plan; two happen by themselves."""

@@ -15,8 +15,15 @@ from typing import Protocol
 
 import msgspec
 
-from dssr.agent.history import render_history
-from dssr.agent.prompts import RETENTION, Prompts, WatchedModel, check_free, check_request, writer_messages
+from dssr.agent.prompts import (
+    RETENTION,
+    Prompts,
+    WatchedModel,
+    check_free,
+    check_request,
+    render_history,
+    writer_messages,
+)
 from dssr.errors import ConfigError, DssrError, ModelError
 from dssr.models.base import Generate, Message, Model, Tokenizer
 from dssr.seeds import SEED_BITS, digest_of, seed_of

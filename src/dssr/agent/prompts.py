@@ -1,4 +1,6 @@
-"""The prompt files, and how a user's own replace them.
+"""The raw history as text: one renderer for every reader, count and removal.
+
+The prompt files, and how a user's own replace them.
 
 How the two prompts look. Nothing else in the system puts prompt text together.
 
@@ -7,15 +9,39 @@ Looks at every writer message before it is sent: the four fields, nothing else, 
 The question is what the framework or a memory *adds*; a game or an earlier state may say anything, so text that
 came from the view or the previous state never raises an alarm.
 
+
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from dssr.config import PROMPTED
 from dssr.errors import ConfigError, LeakError
 from dssr.models.base import Choose, Chosen, Generate, Generated, Message, Model, Tokenizer
 from dssr.types import LABELS, Record, View
+
+
+class Happened(Protocol):
+    """A step as far as history shows it."""
+
+    @property
+    def action(self) -> str | None: ...
+
+    @property
+    def observation(self) -> str: ...
+
+
+def render_history(steps: Iterable[Happened], last_action: str | None) -> str:
+    """Blocks of `> action` and observation, a blank line between; the last action, if any, closes the text.
+
+    The observation that followed the last action is not part of it: the reader is shown that one apart.
+    """
+    blocks = [step.observation if step.action is None else f"> {step.action}\n{step.observation}" for step in steps]
+    if last_action is not None:
+        blocks.append(f"> {last_action}")
+    return "\n\n".join(blocks)
+
 
 SHIPPED = Path(__file__).parent / "texts"
 RETENTION = PROMPTED

@@ -134,7 +134,7 @@ def lag(
 
     A finished run is never changed: the lags go into a run of their own, by default RUN-lag.
     """
-    from dssr.measure.stored import lag as work
+    from dssr.measure.episodes import lag as work
 
     with progress(as_json) as told:
         study = work(run, out=out, resume=resume, progress=told)
@@ -155,7 +155,7 @@ def audit(
 
     A finished run is never changed: the audits go into a run of their own, by default RUN-audit.
     """
-    from dssr.measure.stored import audit as work
+    from dssr.measure.episodes import audit as work
 
     with progress(as_json) as told:
         study = work(run, out=out, resume=resume, progress=told)

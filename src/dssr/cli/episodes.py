@@ -72,7 +72,7 @@ def check(run: options.Run, as_json: options.Json = False) -> None:
     """Search the stored prompts of a run for anything that writer and reader must not know."""
     import msgspec
 
-    from dssr.measure.stored import check as work
+    from dssr.measure.episodes import check as work
 
     report = work(run)
     counts = {

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from dssr.agent.budget import enforce
 from dssr.agent.episode import Agent
-from dssr.agent.history import render_history
 from dssr.agent.memory import Kit, Prompted
+from dssr.agent.prompts import render_history
 from dssr.config import MeasureConfig
 from dssr.measure.coverage import coverage
 from dssr.seeds import seed_of

@@ -22,9 +22,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from dssr.agent.episode import Agent, continue_episode, episode_key, first_difference, play_job
+from dssr.agent.episode import Agent, continue_episode, episode_key, first_difference, in_order, play_job
 from dssr.agent.memory import TRAINED, split_name
-from dssr.agent.order import in_order
 from dssr.agent.prompts import RETENTION
 from dssr.agent.store import save, stored
 from dssr.config import Config

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Sequence
 
 from dssr.agent.episode import Agent
-from dssr.agent.history import render_history
+from dssr.agent.prompts import render_history
 from dssr.config import MeasureConfig
 from dssr.measure.audit import audited_steps, history_at, options_of
 from dssr.types import Chunk, Lag, Played, Record, Step

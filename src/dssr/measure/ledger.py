@@ -11,7 +11,7 @@ from dssr.measure.gates import Case, Verdict, checks_of, statements, verdict
 from dssr.measure.study import Study
 from dssr.record.files import Lock, told
 from dssr.record.log import Log, read
-from dssr.record.provenance import now
+from dssr.record.run import now
 from dssr.seeds import digest_of
 from dssr.session import configured, seal_of, verb
 from dssr.types import Record

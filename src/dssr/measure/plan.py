@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dssr.agent.episode import Agent
-from dssr.agent.history import render_history
 from dssr.agent.memory import FULL, Kit, Prompted, is_reference
+from dssr.agent.prompts import render_history
 from dssr.config import Config
 from dssr.errors import ModelError
 from dssr.measure.audit import ORACLE_STYLE

@@ -18,12 +18,7 @@ from dssr.measure.rows import (
 )
 from dssr.measure.study import Study
 from dssr.reports.paper import paper_cells
-from dssr.reports.survival import (
-    losses,
-    protocol_rows,
-    shared_point_rows,
-    start_rows,
-)
+from dssr.reports.survival import losses, protocol_rows, shared_point_rows, start_rows
 from dssr.reports.tables import Column, Kind, Table
 from dssr.stats.bootstrap import Interval
 from dssr.types import Record

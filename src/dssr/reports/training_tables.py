@@ -11,15 +11,7 @@ from dssr.record.run import Run
 from dssr.reports.study_tables import Absent
 from dssr.reports.tables import Column, Kind, Table
 from dssr.stats.bootstrap import Interval
-from dssr.training.results import (
-    UNTRAINED,
-    CoverageRow,
-    CreditRow,
-    PairRow,
-    RoundResult,
-    ValidatedRound,
-    best_rounds,
-)
+from dssr.training.results import UNTRAINED, CoverageRow, CreditRow, PairRow, RoundResult, ValidatedRound, best_rounds
 from dssr.types import Record
 
 T = TypeVar("T", bound=Record)

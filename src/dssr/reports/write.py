@@ -8,7 +8,7 @@ from dssr.errors import UsageError
 from dssr.measure.study import Study
 from dssr.record.files import write_whole
 from dssr.record.run import Run
-from dssr.reports.answer import Answer
+from dssr.reports.page import Answer
 from dssr.reports.paper import BESIDE, as_table
 from dssr.reports.study_tables import Absent, study_tables
 from dssr.reports.tables import Table, latex, markdown, to_csv

@@ -11,8 +11,8 @@ from typing import TypeVar
 import msgspec
 
 from dssr.agent.episode import Agent
+from dssr.measure.candidates import needed
 from dssr.measure.plan import Count, Load, Rates, Walk, frame_of, load_of, plan_grid, totals, walk_of
-from dssr.measure.score import needed
 from dssr.training.line import Line
 from dssr.training.round import adapter_folder, round_jobs
 from dssr.training.variants import Variant

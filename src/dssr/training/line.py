@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     pass
 
 if TYPE_CHECKING:
-    from dssr.training.lora import Fit
+    from dssr.training.fit import Fit
 
 Row = dict[str, Any]
 
@@ -152,7 +152,7 @@ class Line:
 
     def _fit(self, number: int) -> "Fit":
         """How a round trains: round 0 by SFT, later ones by DPO."""
-        from dssr.training.lora import Fit
+        from dssr.training.fit import Fit
 
         model, writer, name = self.config.writer_model, self.config.writer, self.variant.name
         first = number == 0

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from dssr.agent.episode import Agent, episode_key, play_job
+from dssr.agent.episode import Agent, episode_key, in_order, play_job
 from dssr.agent.memory import instruction_of, split_name
-from dssr.agent.order import in_order
 from dssr.agent.prompts import load_prompts, writer_messages
 from dssr.agent.store import save, stored
 from dssr.config import Config

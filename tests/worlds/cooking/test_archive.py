@@ -14,7 +14,7 @@ import pytest
 
 from dssr.config import GamesConfig
 from dssr.errors import ConfigError, DssrError, GameError, SealError
-from dssr.measure.environment import size_rows
+from dssr.measure.archives import size_rows
 from dssr.worlds.archive import MANIFEST, PARTIAL, SETTINGS, Archive, Worlds, read_settings
 from dssr.worlds.cooking.generate import ROOM_SEEDS, plan_games
 from dssr.worlds.make import make_archive

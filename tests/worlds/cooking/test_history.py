@@ -1,7 +1,7 @@
 """The one renderer of raw history."""
 
-from dssr.agent.history import render_history
-from dssr.measure.environment import Seen
+from dssr.agent.prompts import render_history
+from dssr.measure.archives import Seen
 
 
 def test_blocks_and_last_action() -> None:

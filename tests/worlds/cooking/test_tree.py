@@ -13,9 +13,8 @@ from dssr.errors import GameError
 from dssr.types import Game
 from dssr.worlds.archive import Archive
 from dssr.worlds.base import Node
-from dssr.worlds.cooking.process import _child
-from dssr.worlds.cooking.tree import Constants, StepResult, StepTree
-from dssr.worlds.cooking.world import CookingWorld
+from dssr.worlds.cooking.textworld import _child
+from dssr.worlds.cooking.world import Constants, CookingWorld, StepResult, StepTree
 
 PLAYER = """
 import sys
@@ -38,7 +37,7 @@ for _ in range(int(lines)):
 ADDER = """
 import sys
 from pathlib import Path
-from dssr.worlds.cooking.tree import StepResult, StepTree
+from dssr.worlds.cooking.world import StepResult, StepTree
 from dssr.seeds import rng_of
 tree = StepTree(Path(sys.argv[1]))
 names = [f"c{number}" for number in range(400)]
@@ -193,7 +192,7 @@ def test_a_textworld_that_grows_too_large_is_replaced(fresh_archive: Archive, mo
     game = fresh_archive.game("train-1-006")
     world = opened(fresh_archive, game)
     node = world.step(world.start(), "look")
-    monkeypatch.setattr("dssr.worlds.cooking.process.MEMORY", 1)
+    monkeypatch.setattr("dssr.worlds.cooking.textworld.MEMORY", 1)
     processes = set()
     for _ in range(2):
         before = _child._process

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from dssr.agent.history import render_history
-from dssr.agent.prompts import reader_messages
+from dssr.agent.prompts import reader_messages, render_history
 from dssr.models.base import Message
 from dssr.worlds.cooking.words import is_opening
 from dssr_nano.factory.drill import ReaderQuestion, directives, marks_of

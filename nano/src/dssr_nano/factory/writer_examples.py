@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from dssr.agent.history import render_history
-from dssr.agent.prompts import writer_messages
+from dssr.agent.prompts import render_history, writer_messages
 from dssr.models.scripted.formats import FORMATS, Format
 from dssr.models.scripted.writer import rewrite
 from dssr.types import View

@@ -4,9 +4,8 @@ It is a player of cooking games and of no other: beside `dssr.worlds` itself, on
 `dssr.worlds.cooking`.
 """
 
-from dssr.models.scripted.formats import FORMATS, Format, render
+from dssr.models.scripted.formats import FORMATS, Format, parse, render, understand
 from dssr.models.scripted.model import ScriptedModel
-from dssr.models.scripted.parse import parse, understand
 from dssr.models.scripted.writer import rewrite
 
 __all__ = ["FORMATS", "Format", "ScriptedModel", "parse", "render", "rewrite", "understand"]

@@ -2,8 +2,15 @@
 
 Names come from the text alone: no list of foods, rooms or doors is built in. Only the recipe's verbs, the tool and
 the appliances they need are fixed, because the game's rules fix them.
+
+Reads what TextWorld prints: rooms, exits, furniture, things, the inventory sentence and the recipe.
+
+TextWorld words the same fact in many ways. These patterns follow the shapes of its sentences, so any name works.
+
 """
 
+import re
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from dssr.worlds.cooking.words import COOKS, KNIFE, VERBS
@@ -76,3 +83,156 @@ def mend(claims: list[Claim], new: Claim) -> list[Claim]:
     if all(key(claim) != replaced for claim in claims):
         return [*claims, new]
     return [new if key(claim) == replaced else claim for claim in claims]
+
+
+_WORDS = frozenset(PARTICIPLES.values()) | {"raw", "burned"}
+_DIRECTION = r"(north|south|east|west)"
+
+_HEADER = re.compile(r"-= (.+?) =-")
+_INVENTORY = re.compile(r"You are carrying(?: nothing|: ?([^\n]*?))\.?\s*$", re.M)
+_DOOR = re.compile(rf"\bThere is (?:an?) (open|closed|locked) ([^.]+?) leading {_DIRECTION}\b")
+_EXIT = re.compile(rf"(?:\bexit to the |\btry going ){_DIRECTION}\b")
+_NAME = r"((?!(?:in|on|at|of|is|and)\b)[\w'-]+(?: (?!(?:in|on|at|of|is|and)\b)[\w'-]+){0,3}?)"
+_FIXTURE = re.compile(
+    r"(?:see|make out|seeing|find|notice|it's|it's just|here's|there[!,]|to|onto|than|reveal) "
+    rf"an? (?:(closed|open|opened|locked) )?{_NAME}"
+    r"(?=\s*(?:[.!?]|, so there|, which looks| here\b| nearby\b| close by\b| in the (?:room|corner)| right there))",
+    re.I,
+)
+_STANDING = re.compile(
+    rf"\bAn? (closed|open|opened|locked) {_NAME}(?:, which looks \w+,)? ?is (?:here|in the|nearby|close|right)"
+)
+_CONTAINS = re.compile(r"\bThe ([\w' -]+?) contains ([^.!?]+)")
+_EMPTIED = re.compile(r"\bThe ([\w' -]+?) is empty\b")
+_ON = re.compile(r"\bOn the ([\w' -]+?),? you (?:can )?(?:see|make out) ([^.!?]+)")
+_ON_AFTER = re.compile(r"\bYou (?:can )?see ((?:an?|some) [^.!?]+?) on the ([\w' -]+?)(?=[.!?,]|$)")
+_ON_FLOOR = re.compile(r"\bThere (?:is|are) ([^.!?]+?) on the floor\b")
+_OPENED = re.compile(r"^You open (?:the )?([\w' -]+?)(?:, revealing ([^.\n]+))?\.", re.M)
+_LOOKING = re.compile(r"^[\w-]+ looking ")
+_RECIPE = re.compile(r"Ingredients:\s*\n(.*?)\n\s*\n?Directions:\s*\n(.*?)(?:\n\s*\n|\Z)", re.S)
+_BLOCK = re.compile(r"^> ?(.+)$", re.M)
+
+
+class Thing(NamedTuple):
+    name: str
+    words: str
+    """Preparations, for example `sliced roasted`, or `raw`."""
+
+
+class Sight(NamedTuple):
+    """What one observation shows."""
+
+    room: str | None
+    described: bool
+    """The room's contents were printed, so what is not listed is not there."""
+    exits: tuple[tuple[str, str, str], ...]
+    """Direction, door or empty, door state or empty."""
+    fixtures: tuple[tuple[str, str], ...]
+    """Name, `open`, `closed` or empty."""
+    items: tuple[tuple[Thing, str, str], ...]
+    """Thing, preposition, holder."""
+    opened: str | None
+    revealed: tuple[Thing, ...]
+    inventory: tuple[Thing, ...] | None
+    """None when the inventory sentence is missing."""
+    recipe: tuple[tuple[str, ...], tuple[tuple[str, str], ...]] | None
+    """Ingredients, and (verb, ingredient) directives."""
+
+
+def things(phrase: str) -> tuple[Thing, ...]:
+    """The members of a list such as `a knife, some salt and a sliced carrot`."""
+    parts = re.split(r",? and (?=(?:an?|some|the) )|, (?=(?:an?|some|the) )", phrase.strip())
+    found = [re.match(r"(?:an?|some|the) (.+?)(?:, so there's that.*)?$", part.strip()) for part in parts]
+    return tuple(thing(match.group(1)) for match in found if match)
+
+
+def thing(name: str) -> Thing:
+    """Splits preparation words from a printed name."""
+    parts = name.strip().split(" ")
+    cut = 0
+    while cut < len(parts) - 1 and parts[cut] in _WORDS:
+        cut += 1
+    return Thing(" ".join(parts[cut:]), " ".join(parts[:cut]))
+
+
+@lru_cache(maxsize=4096)
+def look(observation: str) -> Sight:
+    """Everything one observation says."""
+    header = _HEADER.search(observation)
+    inventory = next(reversed(list(_INVENTORY.finditer(observation))), None)
+    body = observation[: inventory.start()] if inventory else observation
+    described = body[header.end() :].strip() if header else ""
+    opened = _OPENED.search(body)
+    return Sight(
+        room=header.group(1).strip().lower() if header else None,
+        described=bool(described),
+        exits=_exits(described),
+        fixtures=_fixtures(described),
+        items=_items(described),
+        opened=opened.group(1).strip() if opened else None,
+        revealed=things(opened.group(2)) if opened and opened.group(2) else (),
+        inventory=things(inventory.group(1) or "") if inventory else None,
+        recipe=_recipe(body),
+    )
+
+
+def _exits(text: str) -> tuple[tuple[str, str, str], ...]:
+    found = {match[2]: (match[2], match[1], match[0]) for match in _DOOR.findall(text)}
+    for direction in _EXIT.findall(text):
+        found.setdefault(direction, (direction, "", ""))
+    return tuple(found.values())
+
+
+def _items(text: str) -> tuple[tuple[Thing, str, str], ...]:
+    found: dict[str, tuple[Thing, str, str]] = {}
+    groups = [("in", holder, phrase) for holder, phrase in _CONTAINS.findall(text)]
+    groups += [("on", holder, phrase) for holder, phrase in _ON.findall(text)]
+    groups += [("on", holder, phrase) for phrase, holder in _ON_AFTER.findall(text)]
+    groups += [("on", FLOOR, phrase) for phrase in _ON_FLOOR.findall(text)]
+    for preposition, holder, phrase in groups:
+        for item in things(phrase):
+            found.setdefault(item.name, (item, preposition, holder))
+    return tuple(found.values())
+
+
+def _fixtures(text: str) -> tuple[tuple[str, str], ...]:
+    found: dict[str, str] = {}
+    objects = text.split("\n\n", 1)[1] if "\n\n" in text else ""
+    things_here = {item.name for item, _, _ in _items(text)}
+    for state, name in _FIXTURE.findall(objects) + _STANDING.findall(objects):
+        name = _LOOKING.sub("", name.strip())
+        if thing(name).name not in things_here:
+            found[name] = {"opened": "open", "locked": "closed"}.get(state, state) or found.get(name, "")
+    for holder, _ in _CONTAINS.findall(objects):
+        found[holder] = "open"
+    for holder in _EMPTIED.findall(objects):
+        if holder in found:
+            found[holder] = "open"
+    for appliance in APPLIANCES.values():
+        if appliance not in found and re.search(rf"\b{appliance}\b", objects):
+            found[appliance] = ""
+    return tuple(found.items())
+
+
+def _recipe(text: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]] | None:
+    match = _RECIPE.search(text)
+    if not match:
+        return None
+    names = tuple(line.strip() for line in match.group(1).splitlines() if line.strip())
+    directives = []
+    for line in match.group(2).splitlines():
+        verb, _, rest = line.strip().partition(" the ")
+        if verb in PARTICIPLES and rest:
+            directives.append((verb, rest.strip()))
+    return names, tuple(directives)
+
+
+def blocks(history: str) -> list[tuple[str | None, str]]:
+    """Splits a rendered history into (command, observation) pairs; text before the first command has none."""
+    starts = list(_BLOCK.finditer(history))
+    lead = history[: starts[0].start()] if starts else history
+    found: list[tuple[str | None, str]] = [(None, lead.strip())] if lead.strip() else []
+    for index, match in enumerate(starts):
+        end = starts[index + 1].start() if index + 1 < len(starts) else len(history)
+        found.append((match.group(1).strip(), history[match.end() : end].strip()))
+    return found

@@ -9,10 +9,9 @@ import re
 from collections import deque
 from collections.abc import Callable
 
-from dssr.models.scripted.claims import APPLIANCES, TOOL, Claim, carried, here, ingredients
-from dssr.models.scripted.parse import understand
-from dssr.models.scripted.prompts import Question
-from dssr.models.scripted.text import look
+from dssr.models.scripted.claims import APPLIANCES, TOOL, Claim, carried, here, ingredients, look
+from dssr.models.scripted.formats import understand
+from dssr.models.scripted.model import Question
 from dssr.models.scripted.update import exits, update
 from dssr.worlds.cooking.words import CUTS
 

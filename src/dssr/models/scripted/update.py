@@ -1,7 +1,6 @@
 """Brings claims up to date with one more observation: adds what is new, corrects what changed, loses nothing."""
 
-from dssr.models.scripted.claims import FLOOR, Claim, carried, here, is_done, key, mend, put
-from dssr.models.scripted.text import Sight, Thing, blocks, look
+from dssr.models.scripted.claims import FLOOR, Claim, Sight, Thing, blocks, carried, here, is_done, key, look, mend, put
 from dssr.worlds.cooking.words import OPPOSITE
 
 

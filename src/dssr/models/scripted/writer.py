@@ -18,10 +18,8 @@ With retention 1 only the budget takes anything. The generator passed in decides
 import random
 from collections.abc import Callable
 
-from dssr.models.scripted.claims import APPLIANCES, TOOL, Claim, here, ingredients, key, put
-from dssr.models.scripted.formats import Format, render
-from dssr.models.scripted.parse import parse
-from dssr.models.scripted.text import blocks, look
+from dssr.models.scripted.claims import APPLIANCES, TOOL, Claim, blocks, here, ingredients, key, look, put
+from dssr.models.scripted.formats import Format, parse, render
 from dssr.models.scripted.update import replay, update
 from dssr.types import View
 

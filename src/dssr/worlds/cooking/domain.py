@@ -9,7 +9,7 @@ from dssr.config import GamesConfig
 from dssr.types import Game, Step
 from dssr.worlds.base import ChunkKind, GamePlan, Words
 from dssr.worlds.cooking import generate
-from dssr.worlds.cooking.oracle import FORM_WORDS
+from dssr.worlds.cooking.facts import FORM_WORDS
 from dssr.worlds.cooking.recipe import Directive, directives
 from dssr.worlds.cooking.words import KITCHEN
 from dssr.worlds.cooking.world import CookingWorld
