@@ -67,7 +67,7 @@ class Logged:
 
     def _choice(self, index: int, context: str) -> Prompt:
         step = self.played.steps[index]
-        return self.reader.messages(self.goal, context, step.observation, options_of(step).commands)
+        return self.reader.messages(self.goal, context, step.observation, options_of(step).actions)
 
 
 def play_games(writer: Model, reader: Model) -> list[Logged]:

@@ -88,12 +88,12 @@ class Moment(Record, frozen=True):
 class Options(Record, frozen=True):
     """The lettered choice put before the reader."""
 
-    commands: tuple[str, ...]
-    """In the order shown; labels are `LABELS[: len(commands)]`."""
+    actions: tuple[str, ...] = field(name="commands")
+    """In the order shown; labels are `LABELS[: len(actions)]`."""
     reference: str
-    """The reference action `a*`; always one of `commands`."""
+    """The reference action `a*`; always one of `actions`."""
     appended: bool
-    """The reference was not among the admissible commands and was added."""
+    """The reference was not among the admissible actions and was added."""
     dropped: int
     """Commands left out because more than 52 remained."""
 
@@ -160,9 +160,9 @@ class Decision(Record, frozen=True):
     logprobs: tuple[float, ...]
     """Of every option, renormalised over the options shown; empty when nothing was asked of the reader."""
     action: str
-    """The command played."""
+    """The action played."""
     argmax: str
-    """The reader's most likely command; equals `action` unless exploring or driven by the reference."""
+    """The reader's most likely action; equals `action` unless exploring or driven by the reference."""
     nll: float | None
     """-log p(reference)."""
     tie: bool | None
@@ -178,7 +178,7 @@ class Step(Record, frozen=True):
     """Number of the stay this step belongs to; consecutive steps at one place share it."""
     place: str = field(name="room")
     action: str | None
-    """The command that led here; None at step 0."""
+    """The action that led here; None at step 0."""
     observation: str
     write: Write
     decision: Decision | None

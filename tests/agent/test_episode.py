@@ -37,7 +37,7 @@ def check_played(played: Played, agent: Agent) -> None:
             assert len(agent.reader.tokenizer.encode(step.write.state)) == step.write.tokens <= budget
         if step.decision is not None:
             assert step.decision.action == steps[step.index + 1].action
-            assert step.decision.options.reference in step.decision.options.commands
+            assert step.decision.options.reference in step.decision.options.actions
     assert msgspec.json.decode(msgspec.json.encode(steps), type=tuple[Step, ...]) == steps
 
 

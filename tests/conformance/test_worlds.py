@@ -44,7 +44,7 @@ def test_order_left_to_chance_is_noticed(archive: Archive, monkeypatch: pytest.M
 
     def shuffled(world: CookingWorld, node: object, step: int) -> object:
         options = honest(world, node, step)  # type: ignore[arg-type]
-        return msgspec.structs.replace(options, commands=tuple(random.sample(options.commands, len(options.commands))))
+        return msgspec.structs.replace(options, actions=tuple(random.sample(options.actions, len(options.actions))))
 
     monkeypatch.setattr(CookingWorld, "options", shuffled)
     with pytest.raises(AssertionError):

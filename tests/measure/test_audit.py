@@ -46,13 +46,13 @@ def test_losses_are_the_readers(audited: tuple[Any, list[Audit]], lab: Any) -> N
         blocks += [f"> {past.action}\n{past.observation}" for past in played.steps[1 : one.step]]
         history = "\n\n".join([*blocks, f"> {step.action}"])
         options = step.decision.options
-        place = options.commands.index(options.reference)
+        place = options.actions.index(options.reference)
         for context, stored in (
             (step.write.state, one.nll_state),
             (history, one.nll_full),
             (one.oracle_state, one.nll_oracle),
         ):
-            again = asyncio.run(agent.reader.score(goal, context, step.observation, options.commands))
+            again = asyncio.run(agent.reader.score(goal, context, step.observation, options.actions))
             assert -again[place] == pytest.approx(stored)
         assert len(agent.reader.tokenizer.encode(one.oracle_state)) <= 64
         assert one.rewrites == one.step - played.episode.reveal

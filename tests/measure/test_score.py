@@ -109,6 +109,6 @@ def test_a_window_is_the_state_and_the_raw_steps(table: Table) -> None:
     found = asyncio.run(forward.window(step, "the knife is here", [target]))
     raw = "\n\n".join(f"> {steps[place].action}\n{steps[place].observation}" for place in range(step + 1, target))
     context = f"the knife is here\n\n{raw}\n\n> {steps[target].action}"
-    wanted = reader.messages(table.goal, context, steps[target].observation, decision.options.commands)
+    wanted = reader.messages(table.goal, context, steps[target].observation, decision.options.actions)
     assert [request.messages for request in model.asked] == [wanted]
     assert list(found) == [target]

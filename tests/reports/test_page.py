@@ -107,7 +107,7 @@ def test_packed_episodes_hold_the_stored_ones(study: Study, packed: Packed) -> N
             assert kept[4] is None or block["strings"][kept[4]] == step.write.state
             if step.decision is not None:
                 commands = tuple(block["strings"][place] for place in kept[8][0])
-                assert commands == step.decision.options.commands
+                assert commands == step.decision.options.actions
                 named = [block["strings"][place] for place in kept[8][1:4]]
                 assert named == [step.decision.options.reference, step.decision.action, step.decision.argmax]
                 assert kept[8][4] == pytest.approx(step.decision.logprobs, abs=1e-4)

@@ -58,7 +58,7 @@ def test_tables_of_training(trained: Path, tmp_path: Path) -> None:
     assert gains["success, points", "dssr", 1]["at_0"] == pytest.approx(25.0)
     assert gains["success, points", "dssr", 1]["at_0_high"] == pytest.approx(40.0)
     assert gains["κ, nats", "K=1", 0]["at_20_low"] == -0.8
-    assert tables["pair-gaps"].plain()[0]["commands"] == 0.25
+    assert tables["pair-gaps"].plain()[0]["actions"] == 0.25
     assert tables["coverage"].plain()[0]["since"] == "1-2"
     assert tables["score-return"].plain()[0]["rho_high"] == 0.42
     assert "paper-credit" in tables

@@ -76,5 +76,5 @@ def test_pair_statistics() -> None:
     assert row.qualifying == pytest.approx(2 / 3)
     assert row.median == pytest.approx(0.5)
     assert row.largest == pytest.approx(2.0)
-    assert row.commands == pytest.approx(2 / 8)
-    assert row.commands_best == pytest.approx(1 / 3)
+    assert row.actions == pytest.approx(2 / 8)
+    assert row.actions_best == pytest.approx(1 / 3)

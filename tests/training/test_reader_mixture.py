@@ -23,7 +23,7 @@ def game(number: int) -> Game:
 
 
 def points(memory: str, budget: int | None, count: int) -> list[ReaderPoint]:
-    options = Options(commands=("go north", "go south"), reference="go north", appended=False, dropped=0)
+    options = Options(actions=("go north", "go south"), reference="go north", appended=False, dropped=0)
     return [
         ReaderPoint(
             episode=f"{memory}-{budget}-{n // 5}", step=n % 5, memory=memory, budget=budget, goal="g",

@@ -200,14 +200,14 @@ class Rollout:
         if self.job.driver == "reference":
             return Decision(options, (), options.reference, options.reference, None, None)
         context = context_of(self.job.cell.memory, tuple(self.steps), here.action, write)
-        asked = (self.goal, context, here.observation, options.commands)
+        asked = (self.goal, context, here.observation, options.actions)
         self.sampler.show("reader", index, self.agent.reader.messages(*asked))
         logprobs = await self.agent.reader.score(*asked)
-        best = most_likely(logprobs, options.commands)
+        best = most_likely(logprobs, options.actions)
         return Decision(
             options=options,
             logprobs=logprobs,
-            action=explore(options.commands, best, self.job.epsilon, self._rng(index)),
+            action=explore(options.actions, best, self.job.epsilon, self._rng(index)),
             argmax=best,
             nll=nll_of(logprobs, options),
             tie=None if best == options.reference else shortens(world, here.node, best),

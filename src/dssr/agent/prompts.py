@@ -104,10 +104,10 @@ def writer_messages(system: str, view: View, previous: str) -> tuple[Message, ..
 
 
 def reader_messages(
-    system: str, goal: str, context: str, observation: str, commands: Sequence[str]
+    system: str, goal: str, context: str, observation: str, actions: Sequence[str]
 ) -> tuple[Message, ...]:
     """The reader's request. The context stands early, so that prompts of one history share their beginning."""
-    options = "\n".join(f"{label}. {command}" for label, command in zip(LABELS, commands, strict=False))
+    options = "\n".join(f"{label}. {action}" for label, action in zip(LABELS, actions, strict=False))
     parts = (
         f"Goal:\n{goal}",
         f"{CONTEXT_BEGIN}\n{context or EMPTY}\n{CONTEXT_END}",

@@ -25,13 +25,13 @@ class Reader:
     def fingerprint(self) -> str:
         return self.model.fingerprint(self.adapter)
 
-    def messages(self, goal: str, context: str, observation: str, commands: Sequence[str]) -> tuple[Message, ...]:
-        return reader_messages(self.instruction, goal, context, observation, commands)
+    def messages(self, goal: str, context: str, observation: str, actions: Sequence[str]) -> tuple[Message, ...]:
+        return reader_messages(self.instruction, goal, context, observation, actions)
 
-    async def score(self, goal: str, context: str, observation: str, commands: Sequence[str]) -> tuple[float, ...]:
-        """Log-probability of each command, renormalised over these."""
-        labels = LABELS[: len(commands)]
-        messages = self.messages(goal, context, observation, commands)
+    async def score(self, goal: str, context: str, observation: str, actions: Sequence[str]) -> tuple[float, ...]:
+        """Log-probability of each action, renormalised over these."""
+        labels = LABELS[: len(actions)]
+        messages = self.messages(goal, context, observation, actions)
         logprobs = (await self.model.choose(Choose(messages, labels, self.adapter))).logprobs
         if len(logprobs) != len(labels):
             raise ModelError(f"The reader scored {len(logprobs)} of {len(labels)} options; its backend must score all.")
@@ -39,19 +39,19 @@ class Reader:
 
     async def nll(self, goal: str, context: str, observation: str, options: Options) -> float:
         """Decision loss of one context: -log p(a*)."""
-        return nll_of(await self.score(goal, context, observation, options.commands), options)
+        return nll_of(await self.score(goal, context, observation, options.actions), options)
 
 
 def nll_of(logprobs: Sequence[float], options: Options) -> float:
     # A sure reader has log-probability 0, whose negation would be stored as -0.0.
-    return 0.0 - logprobs[options.commands.index(options.reference)]
+    return 0.0 - logprobs[options.actions.index(options.reference)]
 
 
-def most_likely(logprobs: Sequence[float], commands: Sequence[str]) -> str:
+def most_likely(logprobs: Sequence[float], actions: Sequence[str]) -> str:
     """The argmax; among equals the first shown."""
-    return commands[max(range(len(commands)), key=lambda place: logprobs[place])]
+    return actions[max(range(len(actions)), key=lambda place: logprobs[place])]
 
 
-def explore(commands: Sequence[str], best: str, epsilon: float, rng: random.Random) -> str:
-    """Epsilon-greedy: `best`, or with chance `epsilon` any command."""
-    return rng.choice(commands) if rng.random() < epsilon else best
+def explore(actions: Sequence[str], best: str, epsilon: float, rng: random.Random) -> str:
+    """Epsilon-greedy: `best`, or with chance `epsilon` any action."""
+    return rng.choice(actions) if rng.random() < epsilon else best

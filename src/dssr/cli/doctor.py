@@ -1,7 +1,4 @@
-"""`dssr doctor`: what is installed, which model tiers run here, and how to get the rest.
-
-`dssr cache`: what the response cache holds, and emptying it.
-"""
+"""`dssr doctor · cache`: what is installed, which model tiers run here, and what the cache of answers holds."""
 
 import shutil
 import sys
@@ -29,6 +26,10 @@ class Finding(Record, frozen=True):
 
 def register(app: typer.Typer) -> None:
     app.command("doctor")(doctor)
+    cache = typer.Typer(help="The stored answers of models.", no_args_is_help=True)
+    cache.command("show")(show)
+    cache.command("clear")(clear)
+    app.add_typer(cache, name="cache")
 
 
 def doctor(as_json: options.Json = False) -> None:
@@ -114,13 +115,6 @@ def _extras() -> list[Finding]:
 
 if TYPE_CHECKING:
     from dssr.models.cache import Cache
-
-
-def _register_cache(app: typer.Typer) -> None:
-    group = typer.Typer(help="The stored answers of models.", no_args_is_help=True)
-    group.command("show")(show)
-    group.command("clear")(clear)
-    app.add_typer(group, name="cache")
 
 
 def show(config: options.Config = options.DEFAULT_CONFIG, as_json: options.Json = False) -> None:

@@ -17,7 +17,7 @@ COMMANDS = "dssr.commands"
 """Entry points of this group are `register(app)` functions of other packages."""
 INTERRUPTED = 130
 """The exit code typer gives to Ctrl-C."""
-AREAS = ("diagnose", "episodes", "games", "train", "gates", "report", "doctor", "cache")
+AREAS = ("diagnose", "episodes", "games", "train", "gates", "report", "doctor")
 """Modules of this folder, in the order of the help text; each has `register(app)`."""
 
 

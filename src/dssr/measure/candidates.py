@@ -159,7 +159,7 @@ class Candidate(Record, frozen=True):
     coverage: float | None
     """Share of the facts worth following that it holds; None where there are none."""
     hint: bool
-    """Contains a command that is admissible at the point, word for word."""
+    """Contains an action that is admissible at the point, word for word."""
     scores: dict[str, float]
     """By name: `S1`, `S4`, `S12` (recursive), `W1` … (window), `return`."""
 

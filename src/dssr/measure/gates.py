@@ -74,7 +74,7 @@ def statements(gates: GatesConfig, fillers: Sequence[int]) -> dict[str, str]:
         "G2c": f"The horizon matters: at filler {long}, training on the longest horizon beats training on one target; "
         "the interval excludes 0.",
         "G2d": f"The gain at filler {long} transfers: under the second reader at least {kept} % of it is kept.",
-        "G2e": f"The gain at filler {long} is not smuggled commands: without them at least {clean} % is kept.",
+        "G2e": f"The gain at filler {long} is not smuggled actions: without them at least {clean} % is kept.",
         "plain": f"Reported without a threshold: DSSR against guide and against the full history at filler {long}.",
     }
 
@@ -297,7 +297,7 @@ def _g2e(case: Case) -> tuple[Check, ...]:
     names = (case.named("dssr"), case.named("no_hint"), best)
     dssr, clean, base = _far(study, names, "success")
     least = study.config.gates.no_hint_kept
-    return gain_kept("share kept without command hints", clean - base, dssr - base, least, study.sampler)
+    return gain_kept("share kept without action hints", clean - base, dssr - base, least, study.sampler)
 
 
 def _plain(case: Case) -> tuple[Check, ...]:

@@ -180,8 +180,8 @@ def walk_of(game: str, config: Config, filler: int, agent: Agent) -> Walk:
     with agent.worlds.playing(game) as world:
         steps = world.walk(config.protocol.kind, filler)
         moment, index = steps[-1].node.moment, len(steps) - 1
-        commands = world.options(steps[-1].node, index).commands
-        choice = agent.reader.messages(world.goal, "", steps[-1].observation, commands)
+        actions = world.options(steps[-1].node, index).actions
+        choice = agent.reader.messages(world.goal, "", steps[-1].observation, actions)
     return Walk(
         steps=len(steps),
         shown=sum(_tokens(step.observation, agent) for step in steps),
@@ -255,12 +255,12 @@ async def measured_rates(grid: Grid, config: Config, agent: Agent) -> tuple[floa
     writer = Prompted(kit, agent.prompts.writer(ORACLE_STYLE, budget))
     with agent.worlds.playing(grid.games[0]) as world:
         steps = world.walk(config.protocol.kind, max(grid.fillers))
-        commands = world.options(steps[-1].node, len(steps) - 1).commands
+        actions = world.options(steps[-1].node, len(steps) - 1).actions
         seen = [steps[place % len(steps)].observation for place in range(CALLS)]
-        reading = [agent.reader.messages(world.goal, text, steps[-1].observation, commands) for text in seen]
+        reading = [agent.reader.messages(world.goal, text, steps[-1].observation, actions) for text in seen]
         writing = [writer.messages(View(world.goal, None, text), "") for text in seen]
     reader, model = _bare(agent.reader.model), _bare(agent.writer)
-    labels = LABELS[: len(commands)]
+    labels = LABELS[: len(actions)]
     begin = time.perf_counter()
     await asyncio.gather(*(reader.choose(Choose(one, labels, agent.reader.adapter)) for one in reading))
     read = sum(map(reader.prompt_tokens, reading)) / (time.perf_counter() - begin)

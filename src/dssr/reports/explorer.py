@@ -127,7 +127,7 @@ def _step(step: Step, episode: Episode, texts: Texts) -> list[Any]:
 
 def _decision(decision: Decision, texts: Texts) -> list[Any]:
     return [
-        [texts.place(command) for command in decision.options.commands],
+        [texts.place(action) for action in decision.options.actions],
         texts.place(decision.options.reference),
         texts.place(decision.action),
         texts.place(decision.argmax),

@@ -226,8 +226,8 @@ def _pairs(rows: Sequence[PairRow]) -> Table:
         Column("median", "median", "nats"),
         Column("upper", "upper quartile", "nats"),
         Column("largest", "largest", "nats"),
-        Column("commands", "hold a command", "percent"),
-        Column("commands_best", "of the best", "percent"),
+        Column("actions", "hold an action", "percent"),
+        Column("actions_best", "of the best", "percent"),
     )
     return Table("pair-gaps", "Pairs and gaps, shares in %", columns, tuple(rows))
 

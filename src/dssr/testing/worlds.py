@@ -59,11 +59,11 @@ class WorldSuite:
                 for step in range(4):
                     options = world.options(node, step)
                     assert options.reference == node.moment.privileged.policy[0]
-                    assert options.reference in options.commands
-                    assert len(set(options.commands)) == len(options.commands) <= len(LABELS)
-                    assert {*options.commands} <= {*node.moment.admissible, options.reference}
+                    assert options.reference in options.actions
+                    assert len(set(options.actions)) == len(options.actions) <= len(LABELS)
+                    assert {*options.actions} <= {*node.moment.admissible, options.reference}
                     assert options == again.options(replayed(again, node.actions), step)
-                    orders.add(options.commands)
+                    orders.add(options.actions)
             assert len(orders) > len(self.decisions(world)), "the order must depend on the step"
 
     def test_the_reference_wins_from_everywhere(self, archive: Archive, game: str) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean
 from typing import Any
 
+from msgspec import field
+
 from dssr.errors import ModelError, StatsError
 from dssr.measure.candidates import Candidate, WritePoint
 from dssr.measure.rows import CellRow, ContrastRow, cell_rows, contrast_rows
@@ -80,7 +82,7 @@ class CreditRow(Record, frozen=True):
 
 
 class PairRow(Record, frozen=True):
-    """How far apart the candidates of a round were, and how many spelt out a command; log `pairs`."""
+    """How far apart the candidates of a round were, and how many spelt out an action; log `pairs`."""
 
     candidates: str
     """Which set: variant and round."""
@@ -93,9 +95,9 @@ class PairRow(Record, frozen=True):
     median: float
     upper: float
     largest: float
-    commands: float
-    """Share of candidates that hold an admissible command word for word."""
-    commands_best: float
+    actions: float = field(name="commands")
+    """Share of candidates that hold an admissible action word for word."""
+    actions_best: float = field(name="commands_best")
     """The same among the best-scored candidates."""
 
 
@@ -260,7 +262,7 @@ def coverage_rows(name: str, points: Iterable[WritePoint], groups: Groups, edges
 
 
 def pair_row(name: str, groups: Groups, score: str, gap: float, most: int) -> PairRow:
-    """Gaps, pairs, and how often candidates spell out a command."""
+    """Gaps, pairs, and how often candidates spell out an action."""
     filled = [group for group in groups.values() if group]
     report = gap_report(filled, score, gap, most)
     return PairRow(
@@ -272,8 +274,8 @@ def pair_row(name: str, groups: Groups, score: str, gap: float, most: int) -> Pa
         median=report.median,
         upper=report.upper,
         largest=report.largest,
-        commands=_rate(one.hint for group in filled for one in group),
-        commands_best=_rate(best(group, score).hint for group in filled),
+        actions=_rate(one.hint for group in filled for one in group),
+        actions_best=_rate(best(group, score).hint for group in filled),
     )
 
 

@@ -25,7 +25,7 @@ class Variant(Record, frozen=True):
     candidates: int
     temperature: float
     no_hint: bool = False
-    """Leave out candidates that spell out an admissible command."""
+    """Leave out candidates that spell out an admissible action."""
     own: bool = True
     """Collects episodes and candidates of its own; otherwise it learns from those of `dssr` with the same seed."""
     reachable: bool = False

@@ -256,7 +256,7 @@ def lettered(actions: Iterable[str], reference: str, game: str, step: int) -> Op
     others = [action for action in shown if action != reference][: len(LABELS) - 1]
     kept = {*others, reference}
     return Options(
-        commands=tuple(action for action in shown if action in kept),
+        actions=tuple(action for action in shown if action in kept),
         reference=reference,
         appended=appended,
         dropped=len(shown) - len(kept),

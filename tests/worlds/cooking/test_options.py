@@ -23,26 +23,26 @@ def with_commands(moment: Moment, admissible: tuple[str, ...], policy: tuple[str
 def test_hidden_commands_are_left_out_and_nothing_else(moment: Moment) -> None:
     """Catches a filter that shows a re-printing command or hides a real one."""
     options = options_at(moment, "g", 3)
-    hidden = set(moment.admissible) - set(options.commands)
+    hidden = set(moment.admissible) - set(options.actions)
     assert {command.split(" ")[0] for command in hidden} <= {"look", "inventory", "examine", "close", "put", "insert"}
     assert {"look", "inventory"} <= hidden
-    assert "examine cookbook" in options.commands
+    assert "examine cookbook" in options.actions
     assert options.reference == moment.privileged.policy[0]
     assert (options.appended, options.dropped) == (False, 0)
 
 
 def test_order_depends_on_game_and_step_alone(moment: Moment) -> None:
     """Catches a shuffle seeded by anything else, or none at all."""
-    orders = {(game, step): options_at(moment, game, step).commands for game in "ab" for step in (1, 2)}
+    orders = {(game, step): options_at(moment, game, step).actions for game in "ab" for step in (1, 2)}
     assert len(set(orders.values())) == 4
-    assert options_at(moment, "a", 1).commands == orders["a", 1]
+    assert options_at(moment, "a", 1).actions == orders["a", 1]
     assert all(sorted(order) == sorted(orders["a", 1]) for order in orders.values())
 
 
 def test_a_missing_reference_is_appended_and_told(moment: Moment) -> None:
     """Catches a reference action that the reader could never choose."""
     options = options_at(with_commands(moment, ("go north", "look"), ("take key from box", "go north")), "g", 0)
-    assert sorted(options.commands) == ["go north", "take key from box"]
+    assert sorted(options.actions) == ["go north", "take key from box"]
     assert options.appended
 
 
@@ -51,8 +51,8 @@ def test_at_most_52_with_the_reference_among_them(moment: Moment, place: int) ->
     """Catches a label beyond `z`, and a reference cut off with the rest."""
     many = tuple(f"take thing {number:02d}" for number in range(80))
     whole = options_at(with_commands(moment, many, (many[place],)), "g", 0)
-    assert len(whole.commands) == len(set(whole.commands)) == 52
-    assert whole.reference in whole.commands
+    assert len(whole.actions) == len(set(whole.actions)) == 52
+    assert whole.reference in whole.actions
     assert (whole.dropped, whole.appended) == (28, False)
 
 

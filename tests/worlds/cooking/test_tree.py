@@ -14,7 +14,8 @@ from dssr.types import Game
 from dssr.worlds.archive import Archive
 from dssr.worlds.base import Node
 from dssr.worlds.cooking.textworld import _child
-from dssr.worlds.cooking.world import Constants, CookingWorld, StepResult, StepTree
+from dssr.worlds.cooking.tree import Constants, StepResult, StepTree
+from dssr.worlds.cooking.world import CookingWorld
 
 PLAYER = """
 import sys
@@ -37,7 +38,7 @@ for _ in range(int(lines)):
 ADDER = """
 import sys
 from pathlib import Path
-from dssr.worlds.cooking.world import StepResult, StepTree
+from dssr.worlds.cooking.tree import StepResult, StepTree
 from dssr.seeds import rng_of
 tree = StepTree(Path(sys.argv[1]))
 names = [f"c{number}" for number in range(400)]

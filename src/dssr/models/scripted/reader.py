@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from dssr.models.scripted.claims import APPLIANCES, TOOL, Claim, carried, here, ingredients, look
 from dssr.models.scripted.formats import understand
-from dssr.models.scripted.model import Question
+from dssr.models.scripted.prompts import Question
 from dssr.models.scripted.update import exits, update
 from dssr.worlds.cooking.words import CUTS
 

@@ -172,9 +172,9 @@ class Questions:
 
     def prompt(self, point: ReaderPoint) -> Prompt:
         """One point's question and the label of its reference action."""
-        commands = point.options.commands
-        messages = reader_messages(self.instruction, point.goal, point.context, point.observation, commands)
-        label = LABELS[commands.index(point.options.reference)]
+        actions = point.options.actions
+        messages = reader_messages(self.instruction, point.goal, point.context, point.observation, actions)
+        label = LABELS[actions.index(point.options.reference)]
         return Prompt(tuple(self.tokenizer.chat(messages)), self.labels[label])
 
     def trees(self, points: Sequence[ReaderPoint]) -> list[PromptTree]:

@@ -23,8 +23,8 @@ import msgspec
 
 from dssr.errors import GameError
 from dssr.types import Fact, Record
+from dssr.worlds.cooking.tree import Constants, StepResult, fact_key
 from dssr.worlds.cooking.words import clean, with_inventory
-from dssr.worlds.cooking.world import Constants, StepResult, fact_key
 
 MEMORY = 1500
 """Megabytes at which the process is replaced: TextWorld is reported to leak, and here it cannot hurt."""
