@@ -1,4 +1,4 @@
-"""The suite of memories on every one built in, and on a user's own class."""
+"""The suite of memories on every one built in, on a user's own class, and on the example memory."""
 
 from collections.abc import Iterator
 
@@ -33,7 +33,7 @@ def game() -> str:
     return "train-1-001"
 
 
-@pytest.fixture(params=[*FORMATS, f"{__name__}:Newest"])
+@pytest.fixture(params=[*FORMATS, f"{__name__}:Newest", "own_memory:Newest"])
 def memory(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
