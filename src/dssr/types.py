@@ -257,14 +257,17 @@ class Audit(Record, frozen=True):
 
     @property
     def delta(self) -> float:
+        """Sufficiency gap: what the state loses against the full history."""
         return self.nll_state - self.nll_full
 
     @property
     def beta(self) -> float:
+        """Budget loss: what even the oracle's state of this size loses."""
         return self.nll_oracle - self.nll_full
 
     @property
     def kappa(self) -> float:
+        """Write-time regret: what the state loses against the oracle's."""
         return self.nll_state - self.nll_oracle
 
 

@@ -1,8 +1,8 @@
-"""Which round of which variant is kept: validation success, averaged over the fillers. Pure functions.
+"""What a training came to: how each round did on validation games, which round is kept, and what the signal rewarded.
 
-What a round's validation says: success and regret per filler, beside the untrained writer on the same games.
-
-What the training signal rewards: does the best-scored candidate hold more of the task? Pure functions.
+A round's success and regret stand beside those of the untrained writer on the same games. The round that is kept has
+the highest validation success, averaged over the fillers. The signal is right when the best-scored candidate of a write
+point holds more of the task than the worst-scored one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +20,12 @@ from dssr.stats.bootstrap import Interval
 from dssr.stats.contrasts import bin_of, labels
 from dssr.training.round import best, gap_report
 from dssr.types import Record
+
+# ---------------------------------------------------------------- rounds
+
+UNTRAINED = "untrained"
+BEFORE = -1
+"""The round of the untrained writer."""
 
 
 class RoundResult(Record, frozen=True):
@@ -58,6 +64,107 @@ class RoundResult(Record, frozen=True):
 
 def _interval(estimate: float | None, low: float | None, high: float | None) -> Interval | None:
     return None if estimate is None or low is None or high is None else Interval(estimate, low, high)
+
+
+def untrained_results(run: Run, seed: int) -> list[RoundResult]:
+    """The writer that training starts from, one result per filler."""
+    return [_result(cell, UNTRAINED, BEFORE, seed, []) for cell in cell_rows(Study.load([run]))]
+
+
+def round_results(run: Run, contrasts: Sequence[ContrastRow], writer: str, number: int, seed: int) -> list[RoundResult]:
+    """One per filler. `contrasts` is what `against_untrained` gave."""
+    return [_result(cell, writer, number, seed, contrasts) for cell in cell_rows(Study.load([run]))]
+
+
+def against_untrained(run: Run, untrained: Run) -> list[ContrastRow]:
+    """Success and kappa minus the untrained writer's, paired by game: at each filler, and over the long ones."""
+    return contrast_rows(Study.load([untrained, run]), run.config.writer.memory)
+
+
+def _result(cell: CellRow, writer: str, number: int, seed: int, contrasts: Sequence[ContrastRow]) -> RoundResult:
+    if cell.success is None:
+        raise ModelError(f"Every validation game of {writer} at filler {cell.filler} failed; see its episodes.jsonl.")
+    assert cell.budget is not None, "a writer that is trained has a budget"
+    changes = {row.quantity: row.difference for row in contrasts if row.filler == str(cell.filler)}
+    gain, change = changes.get("success"), changes.get("kappa")
+    return RoundResult(
+        writer=writer,
+        round=number,
+        seed=seed,
+        budget=cell.budget,
+        filler=cell.filler,
+        games=cell.games,
+        success=cell.success.estimate,
+        kappa=cell.kappa.estimate if cell.kappa else None,
+        gain=gain.estimate if gain else None,
+        gain_low=gain.low if gain else None,
+        gain_high=gain.high if gain else None,
+        kappa_change=change.estimate if change else None,
+        kappa_change_low=change.low if change else None,
+        kappa_change_high=change.high if change else None,
+    )
+
+
+def shown(results: Sequence[RoundResult]) -> dict[str, Any]:
+    """The results of one round as one row: each filler, and the means over them."""
+    row: dict[str, Any] = {"success": mean(one.success for one in results)}
+    regrets = [one.kappa for one in results if one.kappa is not None]
+    row["kappa"] = mean(regrets) if len(regrets) == len(results) else None
+    for one in results:
+        row |= {f"success F'={one.filler}": one.success, f"kappa F'={one.filler}": one.kappa}
+    return row
+
+
+# ---------------------------------------------------------------- selection
+
+
+class ValidatedRound(Record, frozen=True):
+    """One writer after one round."""
+
+    writer: str
+    seed: int
+    round: int
+    success: float
+    """Averaged over the fillers."""
+
+
+def selected(rows: Sequence[RoundResult]) -> ValidatedRound:
+    """The best of the best rounds; of equals the writer whose rows came first."""
+    best = best_rounds(rows)
+    if not best:
+        raise StatsError("No trained round has been validated, so there is nothing to select; run `dssr train` first.")
+    order = list(dict.fromkeys(row.writer for row in rows))
+    return max(best.values(), key=lambda one: (one.success, -order.index(one.writer)))
+
+
+def best_rounds(rows: Iterable[RoundResult]) -> dict[str, ValidatedRound]:
+    """The best round of each writer, judged on its first seed; of equals the earlier round, which is cheaper."""
+    first: dict[str, int] = {}
+    best: dict[str, ValidatedRound] = {}
+    for one in sorted(validated_rounds(rows), key=lambda one: (one.seed, one.round)):
+        if one.seed == first.setdefault(one.writer, one.seed) and (
+            one.writer not in best or one.success > best[one.writer].success
+        ):
+            best[one.writer] = one
+    return best
+
+
+def validated_rounds(rows: Iterable[RoundResult]) -> list[ValidatedRound]:
+    """Every trained round, in the order of the rows; all must have been validated at the same fillers."""
+    found: dict[tuple[str, int, int], dict[int, float]] = {}
+    for row in rows:
+        if row.writer != UNTRAINED:
+            found.setdefault((row.writer, row.seed, row.round), {})[row.filler] = row.success
+    fillers = {tuple(sorted(cells)) for cells in found.values()}
+    if len(fillers) > 1:
+        raise StatsError(f"Rounds validated at different fillers, {sorted(fillers)}, cannot be ranked; compare alike.")
+    return [ValidatedRound(*key, mean(cells.values())) for key, cells in found.items()]
+
+
+# ---------------------------------------------------------------- what the signal rewards
+
+Groups = Mapping[str, Sequence[Candidate]]
+"""Candidates by the key of their point."""
 
 
 class CreditRow(Record, frozen=True):
@@ -111,106 +218,6 @@ class CoverageRow(Record, frozen=True):
     coverage: float
 
 
-UNTRAINED = "untrained"
-BEFORE = -1
-"""The round of the untrained writer."""
-
-
-class ValidatedRound(Record, frozen=True):
-    """One writer after one round."""
-
-    writer: str
-    seed: int
-    round: int
-    success: float
-    """Averaged over the fillers."""
-
-
-def validated_rounds(rows: Iterable[RoundResult]) -> list[ValidatedRound]:
-    """Every trained round, in the order of the rows; all must have been validated at the same fillers."""
-    found: dict[tuple[str, int, int], dict[int, float]] = {}
-    for row in rows:
-        if row.writer != UNTRAINED:
-            found.setdefault((row.writer, row.seed, row.round), {})[row.filler] = row.success
-    fillers = {tuple(sorted(cells)) for cells in found.values()}
-    if len(fillers) > 1:
-        raise StatsError(f"Rounds validated at different fillers, {sorted(fillers)}, cannot be ranked; compare alike.")
-    return [ValidatedRound(*key, mean(cells.values())) for key, cells in found.items()]
-
-
-def best_rounds(rows: Iterable[RoundResult]) -> dict[str, ValidatedRound]:
-    """The best round of each writer, judged on its first seed; of equals the earlier round, which is cheaper."""
-    first: dict[str, int] = {}
-    best: dict[str, ValidatedRound] = {}
-    for one in sorted(validated_rounds(rows), key=lambda one: (one.seed, one.round)):
-        if one.seed == first.setdefault(one.writer, one.seed) and (
-            one.writer not in best or one.success > best[one.writer].success
-        ):
-            best[one.writer] = one
-    return best
-
-
-def selected(rows: Sequence[RoundResult]) -> ValidatedRound:
-    """The best of the best rounds; of equals the writer whose rows came first."""
-    best = best_rounds(rows)
-    if not best:
-        raise StatsError("No trained round has been validated, so there is nothing to select; run `dssr train` first.")
-    order = list(dict.fromkeys(row.writer for row in rows))
-    return max(best.values(), key=lambda one: (one.success, -order.index(one.writer)))
-
-
-def untrained_results(run: Run, seed: int) -> list[RoundResult]:
-    return [_result(cell, UNTRAINED, BEFORE, seed, []) for cell in cell_rows(Study.load([run]))]
-
-
-def round_results(run: Run, contrasts: Sequence[ContrastRow], writer: str, number: int, seed: int) -> list[RoundResult]:
-    """One per filler. `contrasts` is what `against_untrained` gave."""
-    return [_result(cell, writer, number, seed, contrasts) for cell in cell_rows(Study.load([run]))]
-
-
-def against_untrained(run: Run, untrained: Run) -> list[ContrastRow]:
-    """Success and kappa minus the untrained writer's, paired by game: at each filler, and over the long ones."""
-    return contrast_rows(Study.load([untrained, run]), run.config.writer.memory)
-
-
-def _result(cell: CellRow, writer: str, number: int, seed: int, contrasts: Sequence[ContrastRow]) -> RoundResult:
-    if cell.success is None:
-        raise ModelError(f"Every validation game of {writer} at filler {cell.filler} failed; see its episodes.jsonl.")
-    assert cell.budget is not None, "a writer that is trained has a budget"
-    changes = {row.quantity: row.difference for row in contrasts if row.filler == str(cell.filler)}
-    gain, change = changes.get("success"), changes.get("kappa")
-    return RoundResult(
-        writer=writer,
-        round=number,
-        seed=seed,
-        budget=cell.budget,
-        filler=cell.filler,
-        games=cell.games,
-        success=cell.success.estimate,
-        kappa=cell.kappa.estimate if cell.kappa else None,
-        gain=gain.estimate if gain else None,
-        gain_low=gain.low if gain else None,
-        gain_high=gain.high if gain else None,
-        kappa_change=change.estimate if change else None,
-        kappa_change_low=change.low if change else None,
-        kappa_change_high=change.high if change else None,
-    )
-
-
-def shown(results: Sequence[RoundResult]) -> dict[str, Any]:
-    """The results of one round as one row: each filler, and the means over them."""
-    row: dict[str, Any] = {"success": mean(one.success for one in results)}
-    regrets = [one.kappa for one in results if one.kappa is not None]
-    row["kappa"] = mean(regrets) if len(regrets) == len(results) else None
-    for one in results:
-        row |= {f"success F'={one.filler}": one.success, f"kappa F'={one.filler}": one.kappa}
-    return row
-
-
-Groups = Mapping[str, Sequence[Candidate]]
-"""Candidates by the key of their point."""
-
-
 def credit_rows(
     name: str, points: Iterable[WritePoint], groups: Groups, score: str, edges: Sequence[int]
 ) -> list[CreditRow]:
@@ -226,11 +233,13 @@ def credit_rows(
         inside = [point for point in known if bin_of(point.since_reveal, edges) == place]
         parts[f"{label} steps after reveal"] = inside
     return [
-        _row(name, part, [groups[point.key] for point in inside], score) for part, inside in parts.items() if inside
+        _credit_row(name, part, [groups[point.key] for point in inside], score)
+        for part, inside in parts.items()
+        if inside
     ]
 
 
-def _row(name: str, part: str, groups: Sequence[Sequence[Candidate]], score: str) -> CreditRow:
+def _credit_row(name: str, part: str, groups: Sequence[Sequence[Candidate]], score: str) -> CreditRow:
     held = [[_coverage(one) for one in group] for group in groups]
     tops = [_coverage(best(group, score)) for group in groups]
     bottoms = [_coverage(worst(group, score)) for group in groups]
@@ -250,17 +259,6 @@ def _row(name: str, part: str, groups: Sequence[Sequence[Candidate]], score: str
     )
 
 
-def coverage_rows(name: str, points: Iterable[WritePoint], groups: Groups, edges: Sequence[int]) -> list[CoverageRow]:
-    """Mean coverage of the candidates against steps since the reveal."""
-    found: dict[int, list[float]] = {}
-    for point in points:
-        group, place = groups.get(point.key, ()), bin_of(point.since_reveal, edges)
-        if place is not None and _covered(group):
-            found.setdefault(place, []).append(mean(_coverage(one) for one in group))
-    named = labels(edges)
-    return [CoverageRow(name, named[place], len(found[place]), mean(found[place])) for place in sorted(found)]
-
-
 def pair_row(name: str, groups: Groups, score: str, gap: float, most: int) -> PairRow:
     """Gaps, pairs, and how often candidates spell out an action."""
     filled = [group for group in groups.values() if group]
@@ -277,6 +275,17 @@ def pair_row(name: str, groups: Groups, score: str, gap: float, most: int) -> Pa
         actions=_rate(one.hint for group in filled for one in group),
         actions_best=_rate(best(group, score).hint for group in filled),
     )
+
+
+def coverage_rows(name: str, points: Iterable[WritePoint], groups: Groups, edges: Sequence[int]) -> list[CoverageRow]:
+    """Mean coverage of the candidates against steps since the reveal."""
+    found: dict[int, list[float]] = {}
+    for point in points:
+        group, place = groups.get(point.key, ()), bin_of(point.since_reveal, edges)
+        if place is not None and _covered(group):
+            found.setdefault(place, []).append(mean(_coverage(one) for one in group))
+    named = labels(edges)
+    return [CoverageRow(name, named[place], len(found[place]), mean(found[place])) for place in sorted(found)]
 
 
 def worst(candidates: Sequence[Candidate], score: str) -> Candidate:

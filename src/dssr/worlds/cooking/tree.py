@@ -56,11 +56,6 @@ class TreeLine(Record, frozen=True, array_like=True):
     lost: bool
 
 
-def fact_key(fact: Fact) -> tuple[str, tuple[str, ...]]:
-    """The order of facts: TextWorld keeps them in sets, whose order changes from process to process."""
-    return (fact.name, fact.args)
-
-
 class StepTree:
     """The lines of one game's file, by number, and the way from a line to its children."""
 
@@ -82,6 +77,7 @@ class StepTree:
         self._catch_up()
 
     def close(self) -> None:
+        """Let go of the file; known steps can still be looked up."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
@@ -176,10 +172,17 @@ class StepTree:
             self.children[line.parent][line.command] = len(self.lines) - 1
 
 
+def fact_key(fact: Fact) -> tuple[str, tuple[str, ...]]:
+    """The order of facts: TextWorld keeps them in sets, whose order changes from process to process."""
+    return (fact.name, fact.args)
+
+
 def checksum(body: bytes) -> bytes:
+    """What stands before a line's record."""
     return b"%08x " % zlib.crc32(body)
 
 
 def packed(record: Constants | TreeLine) -> bytes:
+    """A record as one line of the file."""
     body = msgspec.json.encode(record)
     return checksum(body) + body + b"\n"
