@@ -248,8 +248,11 @@ class Audit(Record, frozen=True):
     rewrites: int
     """Writes since the reveal: step - reveal."""
     nll_state: float
+    """Decision loss under the state that was written."""
     nll_full: float
+    """Under the full history."""
     nll_oracle: float
+    """Under the oracle's best state of the same budget."""
     oracle_state: str
     """The read-time oracle's best sample."""
     coverage: float | None

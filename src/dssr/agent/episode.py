@@ -46,6 +46,7 @@ class Agent:
     reader: Reader
     prompts: Prompts
     max_actions: int
+    """Of Phase B; an episode that needs more ends as `limit`."""
     quotas: Mapping[str, Mapping[Role, int]] = field(default_factory=dict)
     """Prompts to keep verbatim, by job digest; see `leaks.share`."""
 

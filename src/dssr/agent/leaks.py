@@ -89,6 +89,7 @@ class Leak(Record, frozen=True):
     episode: str
     step: int
     role: str
+    """Whose prompt: `writer` or `reader`."""
     kind: str
     """The world's word for it."""
     text: str
@@ -104,6 +105,7 @@ class LeakReport(Record, frozen=True):
     reader_prompts: int
     leaks: tuple[Leak, ...]
     guesses: tuple[Leak, ...]
+    """Lone lines of a built-in format that a writer hit upon."""
 
 
 def check_prompts(episodes: Iterable[Played], worlds: Worlds) -> LeakReport:

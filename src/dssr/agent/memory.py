@@ -40,8 +40,11 @@ class Kit(Record, frozen=True):
     model: Model
     """The writer's model; a memory without a model ignores it."""
     adapter: str | None
+    """Name of the writer's adapter; None for the bare model."""
     temperature: float
+    """At which states are written."""
     seed: int
+    """From which every request draws its own."""
 
     async def generate(self, messages: Sequence[Message], temperature: float | None = None, index: int = 0) -> str:
         """The model's reply to one request, at most the budget's tokens long.

@@ -38,6 +38,7 @@ class WritePoint(Record, frozen=True):
     filler: int
     budget: int
     phase: Phase
+    """B when a decision was made from the state, else A."""
     since_reveal: int
     """Steps since the reveal; negative before it."""
     targets: tuple[int, ...]
@@ -115,7 +116,9 @@ class Candidate(Record, frozen=True):
     """One possible state at a write point, and what it was worth."""
 
     point: str
+    """Key of its write point."""
     index: int
+    """Number of the sample."""
     state: str
     coverage: float | None
     """Share of the facts worth following that it holds; None where there are none."""
@@ -136,6 +139,7 @@ class Sampling(Record, frozen=True):
     """How candidates are made and what ranks them."""
 
     candidates: int
+    """How many at each point."""
     temperature: float
     by_return: bool = False
     """Ranked by the return of the game played on from them, not by the reader's loss at later decisions."""

@@ -127,6 +127,7 @@ class Tried(Record, frozen=True):
     ends: tuple[Episode, ...] = ()
     """Of the distinct states among the candidates."""
     trouble: Trouble | None = None
+    """Why the point has neither; None when it has both."""
 
 
 class Continuation:
@@ -267,10 +268,13 @@ class ReturnRow(Record, frozen=True):
     """Rank agreement of one score with the realised return; log `returns` of a continuation run."""
 
     score: str
+    """Its name: `S1`, …, `W1`, …"""
     rho: float
+    """Mean over points of Spearman's correlation among their candidates."""
     rho_low: float
     rho_high: float
     points: int
+    """Points where both the score and the return vary."""
     without_variance: int
     """Points where all candidates ended with the same return."""
     unranked: int = 0

@@ -28,6 +28,7 @@ class Load(Record, frozen=True):
     """Calls of one kind, if Phase B goes straight (`calls`) and if every episode runs to its limit (`most_calls`)."""
 
     work: str
+    """One of the kinds of work, such as `state writes`."""
     calls: int
     new_calls: int
     """Calls that no other of the same grid repeats; the rest come from the cache."""
@@ -43,7 +44,9 @@ class Rates(Record, frozen=True):
     """How fast a model is, in tokens per second, and what it costs, per million tokens."""
 
     read: float | None = None
+    """Prompt tokens per second."""
     write: float | None = None
+    """Generated tokens per second."""
     price_in: float | None = None
     price_out: float | None = None
 
@@ -113,6 +116,7 @@ class Walk:
     """The sizes of one game's Phase A at one filler, in tokens."""
 
     steps: int
+    """Steps of Phase A, step 0 included."""
     shown: int
     """Tokens of all observations."""
     history: int
@@ -122,6 +126,7 @@ class Walk:
     plan: int
     """Actions of the optimal plan."""
     visits: int
+    """Stays at one place: the chunks that a lag takes out one by one."""
 
 
 def plan_grid(grid: Grid, config: Config, agent: Agent) -> list[Load]:

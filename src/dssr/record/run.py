@@ -38,7 +38,9 @@ class Provenance(Record, frozen=True):
     commit: str | None
     """None when the code does not run from a git checkout."""
     dirty: bool | None
+    """Whether the checkout had changes that are in no commit."""
     packages: tuple[str, ...]
+    """All that are installed, as `name==version`."""
     python: str
     device: str
     host: str

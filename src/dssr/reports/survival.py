@@ -28,7 +28,9 @@ class Trace(Record, frozen=True):
     done: tuple[int, ...]
     """Per fact the first step after it was carried out; -1 when it never was."""
     reveal: int
+    """Step at which the facts were told."""
     begin: int
+    """First decision step."""
 
 
 def trace(domain: Domain, episode: Episode, steps: Sequence[Step]) -> Trace:
@@ -119,6 +121,7 @@ class Loss(Record, frozen=True):
     before: str
     """The state that still held it."""
     after: str
+    """The state that no longer did."""
 
 
 def losses(study: Study, limit: int = EXAMPLES) -> list[Loss]:
@@ -204,6 +207,7 @@ class StartRow(CellRow, frozen=True):
 
     home_games: int
     home: Interval | None
+    """Success of the games that start there."""
     elsewhere_games: int
     elsewhere: Interval | None
 

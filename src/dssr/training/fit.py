@@ -71,7 +71,9 @@ class Fit(Record, frozen=True):
     warmup: float
     """Share of the steps."""
     rank: int
+    """Of the adapter's matrices."""
     alpha: int
+    """The adapter's output is scaled by alpha / rank."""
     dtype: str = "float32"
     """Of the base; on a GPU, bfloat16 is also what is computed in."""
     revision: str | None = None
@@ -119,6 +121,7 @@ class PreferenceLoss(Record, frozen=True):
 
     beta: float
     chosen_weight: float
+    """Of the likelihood term."""
 
 
 def train_dpo(

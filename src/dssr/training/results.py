@@ -177,7 +177,9 @@ class CreditRow(Record, frozen=True):
     points: int
     coverage_all: float
     coverage_best: float
+    """Of the best-scored candidate of each point."""
     coverage_worst: float
+    """Of the worst-scored one."""
     all_zero: float
     """Share of points where no candidate holds any fact worth following."""
     differ: float
@@ -186,6 +188,7 @@ class CreditRow(Record, frozen=True):
     """Of those that differ, share where the best-scored candidate covers more than the worst-scored one; None when
     no point differs."""
     best_below: float | None
+    """The opposite: share where it covers less."""
 
 
 class PairRow(Record, frozen=True):

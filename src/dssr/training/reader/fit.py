@@ -32,6 +32,7 @@ class Prompt:
 
     ids: tuple[int, ...]
     label: int
+    """Token of the reference action's label."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,9 @@ class Exit(NamedTuple):
 
     direction: str
     room: str
+    """Where it leads."""
     door: str | None
+    """None when nothing bars the way."""
     closed: bool
     """The door stands closed."""
 

@@ -37,6 +37,7 @@ class PlayRequest(Record, frozen=True):
 
     path: str
     commands: tuple[str, ...]
+    """Those played before, from the start."""
     command: str | None
 
 
@@ -44,6 +45,7 @@ class PlayReply(Record, frozen=True):
     """The answer, or one sentence on why there is none."""
 
     constants: Constants | None
+    """Only when a game begins."""
     answer: StepResult | None
     error: str | None
     memory: int
@@ -167,6 +169,7 @@ class Snapshot(NamedTuple):
     progress: Any
     """TextWorld's model of the world and of the quests."""
     policy: Any
+    """TextWorld's winning plan from here."""
     printed: dict[str, Any]
     """Inventory, score and moves as last printed; TextWorld carries them over steps that print none."""
     branch: bool

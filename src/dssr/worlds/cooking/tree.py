@@ -35,6 +35,7 @@ class StepResult(Record, frozen=True):
     observation: str
     admissible: tuple[str, ...]
     policy: tuple[str, ...]
+    """An optimal plan from here; empty when the game is over or cannot be won."""
     facts: tuple[Fact, ...]
     score: int
     won: bool
@@ -45,12 +46,15 @@ class TreeLine(Record, frozen=True, array_like=True):
     """An answer as stored: facts as the difference from the parent's."""
 
     parent: int
+    """Number of the line played on from; -1 at the start."""
     command: str
     observation: str
     admissible: tuple[str, ...]
     policy: tuple[str, ...]
     gone: tuple[Fact, ...]
+    """Facts of the parent that hold no more."""
     come: tuple[Fact, ...]
+    """Facts that the parent does not have."""
     score: int
     won: bool
     lost: bool

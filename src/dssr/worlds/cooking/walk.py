@@ -33,6 +33,7 @@ class Explored(NamedTuple):
     steps: tuple[Walked, ...]
     rooms: Map
     home: str
+    """Header of the room where it began and ended."""
 
 
 # ---------------------------------------------------------------- exploring
