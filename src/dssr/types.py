@@ -248,8 +248,11 @@ class Audit(Record, frozen=True):
     rewrites: int
     """Writes since the reveal: step - reveal."""
     nll_state: float
+    """Decision loss under the state that was written."""
     nll_full: float
+    """Under the full history."""
     nll_oracle: float
+    """Under the oracle's best state of the same budget."""
     oracle_state: str
     """The read-time oracle's best sample."""
     coverage: float | None
@@ -257,14 +260,17 @@ class Audit(Record, frozen=True):
 
     @property
     def delta(self) -> float:
+        """Sufficiency gap: what the state loses against the full history."""
         return self.nll_state - self.nll_full
 
     @property
     def beta(self) -> float:
+        """Budget loss: what even the oracle's state of this size loses."""
         return self.nll_oracle - self.nll_full
 
     @property
     def kappa(self) -> float:
+        """Write-time regret: what the state loses against the oracle's."""
         return self.nll_state - self.nll_oracle
 
 

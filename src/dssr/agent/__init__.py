@@ -1,0 +1,1 @@
+"""The agent: prompts, memories, the reader, and the episodes they play."""

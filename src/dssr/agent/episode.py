@@ -1,11 +1,7 @@
-"""Many pieces of work at once, their results in order: what a log needs to come out the same every time.
+"""An episode: Phase A is walked and written down, Phase B is acted from what was written.
 
-An episode: Phase A is walked and written down, Phase B is acted from what was written.
-
-`play_job` is the only rollout path: collection, evaluation and continuation all go through it.
-
-Continue a logged episode from any of its steps, with the logged state or another.
-
+`play_job` is the only rollout path: collection and evaluation go through it, and so does `continue_episode`, which
+plays on from any step of a logged episode with the logged state or another. `run_jobs` plays many at once.
 """
 
 import asyncio
@@ -40,10 +36,54 @@ from dssr.types import Decision, Episode, Job, Moment, Outcome, Played, Step, Vi
 from dssr.worlds.archive import Worlds
 from dssr.worlds.base import Node, WalkStep, World
 
-T = TypeVar("T")
+
+@dataclass(frozen=True)
+class Agent:
+    """What the episodes of a run share."""
+
+    worlds: Worlds
+    writer: Model
+    reader: Reader
+    prompts: Prompts
+    max_actions: int
+    """Of Phase B; an episode that needs more ends as `limit`."""
+    quotas: Mapping[str, Mapping[Role, int]] = field(default_factory=dict)
+    """Prompts to keep verbatim, by job digest; see `leaks.share`."""
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Where to continue a logged episode: after the steps of `past`, with `write` instead of a new one."""
+
+    past: tuple[Step, ...] = ()
+    write: Write | None = None
+
+
+FROM_START = Resume()
+
+
+# ---------------------------------------------------------------- playing
 
 AT_ONCE = 128
 """Episodes under way together: enough to fill any batch, few enough to keep in memory."""
+T = TypeVar("T")
+
+
+async def play_job(job: Job, agent: Agent, resume: Resume = FROM_START) -> Played:
+    """One episode. Model and game failures are caught here: they become an outcome, never a loss."""
+    rollout = Rollout(job, agent, resume)
+    error: str | None = None
+    try:
+        with agent.worlds.playing(job.game) as world:
+            outcome = await rollout.play(world)
+    except (ModelError, GameError) as failure:
+        outcome, error = "error", str(failure)
+    return Played(rollout.episode(outcome, error), tuple(rollout.steps), rollout.sampler.prompts())
+
+
+def run_jobs(jobs: Iterable[Job], agent: Agent, limit: int = AT_ONCE) -> AsyncIterator[Played]:
+    """Play many episodes. Results come in the order of the jobs."""
+    return in_order((partial(play_job, job, agent) for job in jobs), limit)
 
 
 async def in_order(work: Iterable[Callable[[], Awaitable[T]]], limit: int = AT_ONCE) -> AsyncIterator[T]:
@@ -62,49 +102,55 @@ async def in_order(work: Iterable[Callable[[], Awaitable[T]]], limit: int = AT_O
         await asyncio.gather(*waiting, return_exceptions=True)
 
 
+def episode_key(job: Job, agent: Agent, md5: str, resume: Resume = FROM_START) -> str:
+    """Content digest of everything that decides how the episode goes."""
+    _, adapter = split_name(job.cell.memory)
+    return digest_of(
+        msgspec.to_builtins(job),
+        md5,
+        agent.max_actions,
+        None if is_reference(job.cell.memory) else agent.writer.fingerprint(adapter),
+        None if job.driver == "reference" else agent.reader.fingerprint(),
+        agent.reader.tokenizer.name,
+        agent.reader.instruction,
+        identity_of(job.cell.memory, agent.prompts),
+        msgspec.to_builtins((resume.past, resume.write)),
+    )
+
+
+# ---------------------------------------------------------------- continuing
+
+
+async def continue_episode(
+    episode: Episode, steps: Sequence[Step], index: int, agent: Agent, state: str | None = None
+) -> Played:
+    """Play on from step `index`, its state replaced by `state` if one is given.
+
+    Without one the continuation starts from what was logged, and comes out as it was logged.
+    """
+    if not 0 <= index < len(steps):
+        raise UsageError(f"Episode {episode.key} has steps 0 to {len(steps) - 1}; {index} is none of them.")
+    write = steps[index].write
+    if state is not None:
+        budget = episode.job.cell.budget
+        if budget is None:
+            raise UsageError("The memory full has no state that could be replaced; continue another format.")
+        write = enforce(state, budget, agent.reader.tokenizer)
+    return await play_job(episode.job, agent, Resume(tuple(steps[:index]), write))
+
+
+def first_difference(logged: Sequence[Step], played: Sequence[Step]) -> int | None:
+    """The first step at which two records of an episode differ; None when they are the same."""
+    for place, (old, new) in enumerate(zip(logged, played, strict=False)):
+        if old != new:
+            return place
+    return None if len(logged) == len(played) else min(len(logged), len(played))
+
+
+# ---------------------------------------------------------------- one episode under way
+
 UNSTORED = Write(state="", tokens=0, raw_tokens=0, truncated=False, note="the context is the history itself")
 OVER = Write(state="", tokens=0, raw_tokens=0, truncated=False, note="the episode is over")
-
-
-@dataclass(frozen=True)
-class Agent:
-    """What the episodes of a run share."""
-
-    worlds: Worlds
-    writer: Model
-    reader: Reader
-    prompts: Prompts
-    max_actions: int
-    quotas: Mapping[str, Mapping[Role, int]] = field(default_factory=dict)
-    """Prompts to keep verbatim, by job digest: `capture.share`."""
-
-
-@dataclass(frozen=True)
-class Resume:
-    """Where to continue a logged episode: after the steps of `past`, with `write` instead of a new one."""
-
-    past: tuple[Step, ...] = ()
-    write: Write | None = None
-
-
-FROM_START = Resume()
-
-
-def run_jobs(jobs: Iterable[Job], agent: Agent, limit: int = AT_ONCE) -> AsyncIterator[Played]:
-    """Play many episodes. Results come in the order of the jobs."""
-    return in_order((partial(play_job, job, agent) for job in jobs), limit)
-
-
-async def play_job(job: Job, agent: Agent, resume: Resume = FROM_START) -> Played:
-    """One episode. Model and game failures are caught here: they become an outcome, never a loss."""
-    rollout = Rollout(job, agent, resume)
-    error: str | None = None
-    try:
-        with agent.worlds.playing(job.game) as world:
-            outcome = await rollout.play(world)
-    except (ModelError, GameError) as failure:
-        outcome, error = "error", str(failure)
-    return Played(rollout.episode(outcome, error), tuple(rollout.steps), rollout.sampler.prompts())
 
 
 class Rollout:
@@ -122,6 +168,7 @@ class Rollout:
         self.memory, self.reference = self._prepare()
 
     async def play(self, world: World) -> Outcome:
+        """Walk Phase A, then act until the game or the limit of actions ends it; everything goes into `steps`."""
         walk = world.walk(self.job.cell.protocol, self.job.cell.filler)
         self.goal, self.begin = world.goal, len(walk) - 1
         self.reveal = next(index for index, here in enumerate(walk) if here.kind == "reveal")
@@ -139,6 +186,7 @@ class Rollout:
         return ended(here.node.moment) or "limit"
 
     def episode(self, outcome: Outcome, error: str | None) -> Episode:
+        """The record of what was played so far, with how it ended."""
         return Episode(
             key=self.key,
             job=self.job,
@@ -250,6 +298,7 @@ def context_at(memory: str, steps: Sequence[Step], index: int) -> str:
 
 
 def ended(moment: Moment) -> Outcome | None:
+    """How the game ended at this moment; None while it goes on."""
     if moment.won:
         return "won"
     if moment.lost:
@@ -262,45 +311,3 @@ def shortens(world: World, node: Node, action: str) -> bool:
     after = world.step(node, action).moment
     left = len(after.privileged.policy)
     return (after.won or left > 0) and left == len(node.moment.privileged.policy) - 1
-
-
-def episode_key(job: Job, agent: Agent, md5: str, resume: Resume = FROM_START) -> str:
-    """Content digest of everything that decides how the episode goes."""
-    _, adapter = split_name(job.cell.memory)
-    return digest_of(
-        msgspec.to_builtins(job),
-        md5,
-        agent.max_actions,
-        None if is_reference(job.cell.memory) else agent.writer.fingerprint(adapter),
-        None if job.driver == "reference" else agent.reader.fingerprint(),
-        agent.reader.tokenizer.name,
-        agent.reader.instruction,
-        identity_of(job.cell.memory, agent.prompts),
-        msgspec.to_builtins((resume.past, resume.write)),
-    )
-
-
-async def continue_episode(
-    episode: Episode, steps: Sequence[Step], index: int, agent: Agent, state: str | None = None
-) -> Played:
-    """Play on from step `index`, its state replaced by `state` if one is given.
-
-    Without one the continuation starts from what was logged, and comes out as it was logged.
-    """
-    if not 0 <= index < len(steps):
-        raise UsageError(f"Episode {episode.key} has steps 0 to {len(steps) - 1}; {index} is none of them.")
-    write = steps[index].write
-    if state is not None:
-        budget = episode.job.cell.budget
-        if budget is None:
-            raise UsageError("The memory full has no state that could be replaced; continue another format.")
-        write = enforce(state, budget, agent.reader.tokenizer)
-    return await play_job(episode.job, agent, Resume(tuple(steps[:index]), write))
-
-
-def first_difference(logged: Sequence[Step], played: Sequence[Step]) -> int | None:
-    """The first step at which two records of an episode differ; None when they are the same."""
-    for place, (old, new) in enumerate(zip(logged, played, strict=False)):
-        if old != new:
-            return place
-    return None if len(logged) == len(played) else min(len(logged), len(played))

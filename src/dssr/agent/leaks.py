@@ -1,15 +1,12 @@
-"""Which prompts a run keeps verbatim for the leak check: a fixed number, spread over its episodes by seed.
+"""The leak check: does any stored prompt show what only the reference action and `oracle-b` may know?
 
-The choice depends on the list of jobs and on content alone, so an interrupted run keeps the same ones.
+A run keeps a fixed number of its prompts verbatim (`share`, `PromptSampler`), spread over its episodes by seed; the
+choice depends on the list of jobs and on content alone, so an interrupted run keeps the same ones.
 
-The leak check: does any stored prompt show what only the reference action and `oracle-b` may know?
-
-Searched for is what the world names as secret: the lines that tell the task, three or more actions in a row of every
-plan, the facts, and the `oracle-b` lines of every state visited. What an observation up to that step shows is none.
-
-A state is the writer's own words, so two things in it are no leak: a line whose every word was seen before, and,
-in a built-in format (whose requests are checked to hold nothing but the four fields), a lone lucky guess.
-
+`check_prompts` searches them for what the world names as secret: the lines that tell the task, three or more actions in
+a row of every plan, the facts, and the `oracle-b` lines of every state visited. What an observation up to that step
+shows is none. A state is the writer's own words, so two things in it are no leak: a line whose every word was seen
+before, and, in a built-in format (whose requests are checked to hold nothing but the four fields), a lone lucky guess.
 """
 
 import heapq
@@ -30,11 +27,9 @@ from dssr.types import Job, Played, Record, Step, StoredPrompt
 from dssr.worlds.archive import Worlds
 from dssr.worlds.base import Domain, Node, Secret, World
 
+# ---------------------------------------------------------------- which prompts are kept
+
 Role = Literal["writer", "reader"]
-
-
-def job_digest(job: Job) -> str:
-    return digest_of(msgspec.to_builtins(job))
 
 
 def share(jobs: Sequence[Job], total: int, seed: int) -> dict[str, dict[Role, int]]:
@@ -51,6 +46,11 @@ def share(jobs: Sequence[Job], total: int, seed: int) -> dict[str, dict[Role, in
     return quotas
 
 
+def job_digest(job: Job) -> str:
+    """The key under which a job's quota of prompts stands."""
+    return digest_of(msgspec.to_builtins(job))
+
+
 class PromptSampler:
     """Keeps an episode's quota: of all prompts it is shown, those whose seeded rank is lowest."""
 
@@ -61,6 +61,7 @@ class PromptSampler:
         self._shown = 0
 
     def show(self, role: Role, step: int, messages: Sequence[Message]) -> None:
+        """Offer one prompt, just before it is sent."""
         self._shown += 1
         kept = self._kept[role]
         pairs = tuple((message.role, message.content) for message in messages)
@@ -76,6 +77,8 @@ class PromptSampler:
         return tuple(prompt for _, _, prompt in sorted(everything, key=lambda entry: entry[1]))
 
 
+# ---------------------------------------------------------------- the search
+
 RUN = 3
 """Actions in a row that make a plan; two happen by themselves."""
 
@@ -86,6 +89,7 @@ class Leak(Record, frozen=True):
     episode: str
     step: int
     role: str
+    """Whose prompt: `writer` or `reader`."""
     kind: str
     """The world's word for it."""
     text: str
@@ -101,6 +105,7 @@ class LeakReport(Record, frozen=True):
     reader_prompts: int
     leaks: tuple[Leak, ...]
     guesses: tuple[Leak, ...]
+    """Lone lines of a built-in format that a writer hit upon."""
 
 
 def check_prompts(episodes: Iterable[Played], worlds: Worlds) -> LeakReport:
@@ -220,6 +225,9 @@ def searchable(secrets: Iterable[Secret]) -> list[Secret]:
         else:
             found.add(secret._replace(text=plain(secret.text)))
     return sorted(found)
+
+
+# ---------------------------------------------------------------- comparing texts
 
 
 def plain(text: str) -> str:

@@ -1,11 +1,11 @@
-"""What a memory is. Implement `write` and you have one.
+"""What a memory is, and the ones that are built in.
 
-A memory receives a `View` and its own previous state, nothing else: no options, no reference action, no
-facts. The framework enforces the budget on whatever comes back.
+Implement `Memory.write` and you have one. It receives a `View` and its own previous state, nothing else: no options, no
+reference action, no facts. The framework enforces the budget on whatever comes back. `load_memory` finds a memory by
+its name: a prompted format, `dssr@ADAPTER`, or a user's `package.module:Class`.
 
-Contexts that nobody writes: the whole history, and as much of its end as fits.
-
-Memories that write: the prompted formats, and a user's own class.
+Contexts that nobody writes are references (`load_reference`): `full` is the whole history, `lastk` as much of its end
+as fits, and `oracle-b` what an all-knowing writer would keep.
 """
 
 import importlib
@@ -40,8 +40,11 @@ class Kit(Record, frozen=True):
     model: Model
     """The writer's model; a memory without a model ignores it."""
     adapter: str | None
+    """Name of the writer's adapter; None for the bare model."""
     temperature: float
+    """At which states are written."""
     seed: int
+    """From which every request draws its own."""
 
     async def generate(self, messages: Sequence[Message], temperature: float | None = None, index: int = 0) -> str:
         """The model's reply to one request, at most the budget's tokens long.
@@ -69,148 +72,10 @@ class Memory(Protocol):
         ...
 
 
-OracleLines = Callable[[bool], Sequence[str]]
-"""The lines of `oracle-b` at one position, the most important first, in their long form (True) or their short one."""
-
-
-class Reference(Protocol):
-    """A context computed from the record instead of written: `full`, `lastk`, `oracle-b`. Built in only."""
-
-    def render(self, history: tuple[Step, ...], last_action: str | None, oracle: OracleLines) -> str:
-        """The reader's context at the step that follows `history`."""
-        ...
-
-
-FULL = "full"
-
-
-class Full:
-    """The whole rendered history, without a budget."""
-
-    def render(self, history: tuple[Step, ...], last_action: str | None, oracle: OracleLines) -> str:
-        return render_history(history, last_action)
-
-
-class LastK:
-    """The most recent steps that fit whole, then the last action."""
-
-    def __init__(self, budget: int, tokenizer: Tokenizer) -> None:
-        self.budget = budget
-        self.tokenizer = tokenizer
-
-    def render(self, history: tuple[Step, ...], last_action: str | None, oracle: OracleLines) -> str:
-        shown = render_history((), last_action)
-        for count in range(1, len(history) + 1):
-            longer = render_history(history[-count:], last_action)
-            if len(self.tokenizer.encode(longer)) > self.budget:
-                break
-            shown = longer
-        return shown
-
-
-class OracleB:
-    """The reference context of this name."""
-
-    def __init__(self, budget: int, tokenizer: Tokenizer) -> None:
-        self.budget = budget
-        self.tokenizer = tokenizer
-
-    def render(self, history: tuple[Step, ...], last_action: str | None, oracle: OracleLines) -> str:
-        long = oracle(True)
-        if self._fits(long):
-            return "\n".join(long)
-        kept: list[str] = []
-        for line in oracle(False):
-            if not self._fits([*kept, line]):
-                break
-            kept.append(line)
-        return "\n".join(kept)
-
-    def _fits(self, lines: Sequence[str]) -> bool:
-        return len(self.tokenizer.encode("\n".join(lines))) <= self.budget
-
-
-_BUDGETED: dict[str, Callable[[int, Tokenizer], Reference]] = {"lastk": LastK, "oracle-b": OracleB}
-
-
-def is_reference(name: str) -> bool:
-    return name == FULL or name in _BUDGETED
-
-
-def load_reference(name: str, budget: int | None, tokenizer: Tokenizer) -> Reference:
-    """The reference context of this name; only `full` has no budget."""
-    if name == FULL:
-        return Full()
-    if budget is None:
-        raise ConfigError(f"The memory {name} needs a budget; only full goes without.")
-    return _BUDGETED[name](budget, tokenizer)
-
+# ---------------------------------------------------------------- by name
 
 TRAINED = "dssr"
 """The summary prompt with a trained adapter: `dssr@NAME`."""
-
-
-class Prompted:
-    """Asks the model to update the state, under one retention instruction."""
-
-    def __init__(self, kit: Kit, system: str) -> None:
-        self.kit = kit
-        self.system = system
-
-    async def write(self, view: View, previous: str) -> str:
-        return await self.sample(view, previous, self.kit.temperature, 0)
-
-    async def sample(self, view: View, previous: str, temperature: float, index: int) -> str:
-        """Reply number `index` to one request. Equal requests give equal replies, whichever episode asks."""
-        messages = self.messages(view, previous)
-        check_request(messages, view, previous)
-        return await self.kit.generate(messages, temperature, index)
-
-    def messages(self, view: View, previous: str) -> tuple[Message, ...]:
-        return writer_messages(self.system, view, previous)
-
-
-class Plugged:
-    """A user's class. It is built anew for each write, so that nothing but the text can cross a step."""
-
-    def __init__(self, kit: Kit, name: str) -> None:
-        self.kit = kit
-        self.name = name
-        self.build = find_class(name)
-
-    async def write(self, view: View, previous: str) -> str:
-        gate = WatchedModel(self.kit.model, lambda messages: check_free(messages, view, previous))
-        try:
-            state = await self.build(msgspec.structs.replace(self.kit, model=gate)).write(view, previous)
-        except DssrError:
-            raise
-        except Exception as error:
-            raise ModelError(f"The memory {self.name} failed with {type(error).__name__}: {error}.") from error
-        if not isinstance(state, str):
-            raise ModelError(
-                f"The memory {self.name} returned {type(state).__name__}; `write` must return the state's text."
-            )
-        return state
-
-
-def find_class(name: str) -> Callable[[Kit], Memory]:
-    """The class that `package.module:Class` names."""
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"The memory {name} cannot be imported: {error}.") from error
-    if not callable(found) or not inspect.iscoroutinefunction(getattr(found, "write", None)):
-        raise ConfigError(f"{name} is no memory: it needs to be a class with `async def write(self, view, previous)`.")
-    return found  # type: ignore[no-any-return]
-
-
-def split_name(memory: str) -> tuple[str, str | None]:
-    """`dssr@round3` is the format `dssr` with the adapter `round3`; any format or class may have one."""
-    style, _, adapter = memory.partition("@")
-    if style == TRAINED and not adapter:
-        raise ConfigError("The memory dssr needs its adapter: write dssr@NAME, NAME being one of the model's adapters.")
-    return style, adapter or None
 
 
 def load_memory(name: str, kit: Kit, prompts: Prompts) -> Memory:
@@ -223,6 +88,14 @@ def load_memory(name: str, kit: Kit, prompts: Prompts) -> Memory:
         known = ", ".join((*RETENTION, "dssr@ADAPTER", "full", "lastk", "oracle-b", "package.module:Class"))
         raise ConfigError(f"There is no memory {name!r}; use one of {known}.")
     return Prompted(kit, prompts.writer(instruction_of(style), kit.budget))
+
+
+def split_name(memory: str) -> tuple[str, str | None]:
+    """`dssr@round3` is the format `dssr` with the adapter `round3`; any format or class may have one."""
+    style, _, adapter = memory.partition("@")
+    if style == TRAINED and not adapter:
+        raise ConfigError("The memory dssr needs its adapter: write dssr@NAME, NAME being one of the model's adapters.")
+    return style, adapter or None
 
 
 def with_adapter(style: str, adapter: str) -> str:
@@ -246,3 +119,145 @@ def identity_of(name: str, prompts: Prompts) -> str:
     if style in RETENTION or style == TRAINED:
         return digest_of(prompts.writer(instruction_of(style), 0))
     return digest_of(style)
+
+
+# ---------------------------------------------------------------- memories that write
+
+
+class Prompted:
+    """Asks the model to update the state, under one retention instruction."""
+
+    def __init__(self, kit: Kit, system: str) -> None:
+        self.kit = kit
+        self.system = system
+
+    async def write(self, view: View, previous: str) -> str:
+        """One reply to the step's request, at the temperature of the kit."""
+        return await self.sample(view, previous, self.kit.temperature, 0)
+
+    async def sample(self, view: View, previous: str, temperature: float, index: int) -> str:
+        """Reply number `index` to one request. Equal requests give equal replies, whichever episode asks."""
+        messages = self.messages(view, previous)
+        check_request(messages, view, previous)
+        return await self.kit.generate(messages, temperature, index)
+
+    def messages(self, view: View, previous: str) -> tuple[Message, ...]:
+        """The request for one step."""
+        return writer_messages(self.system, view, previous)
+
+
+class Plugged:
+    """A user's class. It is built anew for each write, so that nothing but the text can cross a step."""
+
+    def __init__(self, kit: Kit, name: str) -> None:
+        self.kit = kit
+        self.name = name
+        self.build = find_class(name)
+
+    async def write(self, view: View, previous: str) -> str:
+        """What the user's class returns; whatever it raises becomes one sentence."""
+        watched = WatchedModel(self.kit.model, lambda messages: check_free(messages, view, previous))
+        try:
+            state = await self.build(msgspec.structs.replace(self.kit, model=watched)).write(view, previous)
+        except DssrError:
+            raise
+        except Exception as error:
+            raise ModelError(f"The memory {self.name} failed with {type(error).__name__}: {error}.") from error
+        if not isinstance(state, str):
+            raise ModelError(
+                f"The memory {self.name} returned {type(state).__name__}; `write` must return the state's text."
+            )
+        return state
+
+
+def find_class(name: str) -> Callable[[Kit], Memory]:
+    """The class that `package.module:Class` names."""
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"The memory {name} cannot be imported: {error}.") from error
+    if not callable(found) or not inspect.iscoroutinefunction(getattr(found, "write", None)):
+        raise ConfigError(f"{name} is no memory: it needs to be a class with `async def write(self, view, previous)`.")
+    return found  # type: ignore[no-any-return]
+
+
+# ---------------------------------------------------------------- references
+
+FULL = "full"
+OracleLines = Callable[[bool], Sequence[str]]
+"""The lines of `oracle-b` at one position, the most important first, in their long form (True) or their short one."""
+
+
+class Reference(Protocol):
+    """A context computed from the record instead of written: `full`, `lastk`, `oracle-b`. Built in only."""
+
+    def render(self, history: tuple[Step, ...], last_action: str | None, oracle: OracleLines) -> str:
+        """The reader's context at the step that follows `history`."""
+        ...
+
+
+def is_reference(name: str) -> bool:
+    """Whether nobody writes this context: it is rendered from the record."""
+    return name == FULL or name in _BUDGETED
+
+
+def load_reference(name: str, budget: int | None, tokenizer: Tokenizer) -> Reference:
+    """The reference context of this name; only `full` has no budget."""
+    if name == FULL:
+        return Full()
+    if budget is None:
+        raise ConfigError(f"The memory {name} needs a budget; only full goes without.")
+    return _BUDGETED[name](budget, tokenizer)
+
+
+class Full:
+    """The whole rendered history, without a budget."""
+
+    def render(self, history: tuple[Step, ...], last_action: str | None, oracle: OracleLines) -> str:
+        """All of it."""
+        return render_history(history, last_action)
+
+
+class LastK:
+    """The most recent steps that fit whole, then the last action."""
+
+    def __init__(self, budget: int, tokenizer: Tokenizer) -> None:
+        self.budget = budget
+        self.tokenizer = tokenizer
+
+    def render(self, history: tuple[Step, ...], last_action: str | None, oracle: OracleLines) -> str:
+        """As many whole steps from the end as the budget holds."""
+        shown = render_history((), last_action)
+        for count in range(1, len(history) + 1):
+            longer = render_history(history[-count:], last_action)
+            if len(self.tokenizer.encode(longer)) > self.budget:
+                break
+            shown = longer
+        return shown
+
+
+class OracleB:
+    """The reference context of this name."""
+
+    def __init__(self, budget: int, tokenizer: Tokenizer) -> None:
+        self.budget = budget
+        self.tokenizer = tokenizer
+
+    def render(self, history: tuple[Step, ...], last_action: str | None, oracle: OracleLines) -> str:
+        """The long form if it fits, else as many lines of the short one as fit, the most important first."""
+        long = oracle(True)
+        if self._fits(long):
+            return "\n".join(long)
+        kept: list[str] = []
+        for line in oracle(False):
+            if not self._fits([*kept, line]):
+                break
+            kept.append(line)
+        return "\n".join(kept)
+
+    def _fits(self, lines: Sequence[str]) -> bool:
+        return len(self.tokenizer.encode("\n".join(lines))) <= self.budget
+
+
+_BUDGETED: dict[str, Callable[[int, Tokenizer], Reference]] = {"lastk": LastK, "oracle-b": OracleB}

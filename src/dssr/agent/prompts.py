@@ -1,15 +1,9 @@
-"""The raw history as text: one renderer for every reader, count and removal.
+"""All prompt texts: the files they come from, how prompts are put together, and what a writer may be sent.
 
-The prompt files, and how a user's own replace them.
-
-How the two prompts look. Nothing else in the system puts prompt text together.
-
-Looks at every writer message before it is sent: the four fields, nothing else, no trace of the reader's layout.
-
-The question is what the framework or a memory *adds*; a game or an earlier state may say anything, so text that
-came from the view or the previous state never raises an alarm.
-
-
+`load_prompts` reads the files in `texts/`, or a user's own in their place. `writer_messages`, `reader_messages` and
+`render_history` lay prompts out; nothing else in the system does. `check_request` and `check_free` look at a writer's
+messages before they are sent. The question there is what the framework or a memory *adds*: a game or an earlier state
+may say anything, so text that came from the view or the previous state never raises an alarm.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,27 +15,7 @@ from dssr.errors import ConfigError, LeakError
 from dssr.models.base import Choose, Chosen, Generate, Generated, Message, Model, Tokenizer
 from dssr.types import LABELS, Record, View
 
-
-class Happened(Protocol):
-    """A step as far as history shows it."""
-
-    @property
-    def action(self) -> str | None: ...
-
-    @property
-    def observation(self) -> str: ...
-
-
-def render_history(steps: Iterable[Happened], last_action: str | None) -> str:
-    """Blocks of `> action` and observation, a blank line between; the last action, if any, closes the text.
-
-    The observation that followed the last action is not part of it: the reader is shown that one apart.
-    """
-    blocks = [step.observation if step.action is None else f"> {step.action}\n{step.observation}" for step in steps]
-    if last_action is not None:
-        blocks.append(f"> {last_action}")
-    return "\n\n".join(blocks)
-
+# ---------------------------------------------------------------- files
 
 SHIPPED = Path(__file__).parent / "texts"
 RETENTION = PROMPTED
@@ -56,6 +30,7 @@ class Prompts(Record, frozen=True):
 
     @property
     def reader(self) -> str:
+        """The reader's system message."""
         return self.texts["reader"]
 
     def writer(self, style: str, budget: int) -> str:
@@ -86,6 +61,8 @@ def _read(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read as UTF-8 text: {error}.") from error
 
+
+# ---------------------------------------------------------------- layout
 
 EMPTY = "(empty)"
 NONE = "(none)"
@@ -118,12 +95,41 @@ def reader_messages(
     return (Message("system", system), Message("user", "\n\n".join(parts)))
 
 
+class Happened(Protocol):
+    """A step as far as history shows it."""
+
+    @property
+    def action(self) -> str | None:
+        """What was played; None at step 0."""
+        ...
+
+    @property
+    def observation(self) -> str:
+        """What was shown after it."""
+        ...
+
+
+def render_history(steps: Iterable[Happened], last_action: str | None) -> str:
+    """Blocks of `> action` and observation, a blank line between; the last action, if any, closes the text.
+
+    The observation that followed the last action is not part of it: the reader is shown that one apart.
+    """
+    blocks = [step.observation if step.action is None else f"> {step.action}\n{step.observation}" for step in steps]
+    if last_action is not None:
+        blocks.append(f"> {last_action}")
+    return "\n\n".join(blocks)
+
+
+# ---------------------------------------------------------------- what a writer may be sent
+
+
 def check_request(messages: Sequence[Message], view: View, previous: str) -> None:
     """For the built-in memories: the user message must be exactly the four fields of this view and state."""
     if [message.role for message in messages] != ["system", "user"]:
         raise LeakError("A writer's request must be one system and one user message; send nothing else to it.")
     _refuse_marks(messages[0].content, known="")
     rest = messages[1].content
+    # Written out instead of taken from the layout: a change there that adds anything must not pass unseen.
     for part in (
         "Goal:\n", view.goal,
         "\n\nPrevious state:\n", previous or "(empty)",
@@ -160,29 +166,36 @@ class WatchedModel:
 
     @property
     def name(self) -> str:
+        """The watched model's."""
         return self._model.name
 
     @property
     def tokenizer(self) -> Tokenizer:
+        """The watched model's."""
         return self._model.tokenizer
 
     @property
     def context_length(self) -> int:
+        """The watched model's."""
         return self._model.context_length
 
     def fingerprint(self, adapter: str | None = None) -> str:
+        """The watched model's: looking changes no answer."""
         return self._model.fingerprint(adapter)
 
     def prompt_tokens(self, messages: Sequence[Message]) -> int:
+        """By the watched model."""
         return self._model.prompt_tokens(messages)
 
     async def generate(self, request: Generate) -> Generated:
+        """Show the messages, then send them."""
         self._look(request.messages)
         return await self._model.generate(request)
 
     async def choose(self, request: Choose) -> Chosen:
+        """Show the messages, then send them."""
         self._look(request.messages)
         return await self._model.choose(request)
 
     async def close(self) -> None:
-        """The model belongs to the run, not to whoever holds the gate."""
+        """Nothing: the model belongs to the run, not to the memory that is watched."""

@@ -23,9 +23,11 @@ class Reader:
         return self.model.tokenizer
 
     def fingerprint(self) -> str:
+        """Of the model with the reader's adapter; the instruction is not part of it."""
         return self.model.fingerprint(self.adapter)
 
     def messages(self, goal: str, context: str, observation: str, actions: Sequence[str]) -> tuple[Message, ...]:
+        """The prompt for one decision."""
         return reader_messages(self.instruction, goal, context, observation, actions)
 
     async def score(self, goal: str, context: str, observation: str, actions: Sequence[str]) -> tuple[float, ...]:
@@ -43,6 +45,7 @@ class Reader:
 
 
 def nll_of(logprobs: Sequence[float], options: Options) -> float:
+    """Decision loss of a distribution over the options: -log p(a*)."""
     # A sure reader has log-probability 0, whose negation would be stored as -0.0.
     return 0.0 - logprobs[options.actions.index(options.reference)]
 

@@ -25,6 +25,7 @@ DEMO_FILLERS = (0, 20)
 
 
 def register(app: typer.Typer) -> None:
+    """Add the commands of this file to the program."""
     for command in (demo, diagnose, evaluate, plan, lag, audit):
         app.command(command.__name__)(command)
 

@@ -13,6 +13,9 @@ from dssr.config import names
 from dssr.errors import UsageError
 from dssr.types import Record
 
+if TYPE_CHECKING:
+    from dssr.models.cache import Cache
+
 
 class Finding(Record, frozen=True):
     """One part of the installation."""
@@ -25,11 +28,15 @@ class Finding(Record, frozen=True):
 
 
 def register(app: typer.Typer) -> None:
+    """Add the commands of this file to the program."""
     app.command("doctor")(doctor)
     cache = typer.Typer(help="The stored answers of models.", no_args_is_help=True)
     cache.command("show")(show)
     cache.command("clear")(clear)
     app.add_typer(cache, name="cache")
+
+
+# ---------------------------------------------------------------- doctor
 
 
 def doctor(as_json: options.Json = False) -> None:
@@ -41,22 +48,6 @@ def doctor(as_json: options.Json = False) -> None:
         return
     emit([{**row, "ready": "yes" if row["ready"] else "no"} for row in rows])
     typer.echo(f"configurations: {', '.join(names())}")
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _package(part: str, package: str, fix: str, wanted: str | None = None) -> Finding:
-    version = _version(package)
-    ready = version is not None and (wanted is None or version == wanted)
-    detail = f"{package} {version}" if version else f"{package} is not installed"
-    if version and not ready:
-        detail += f", but {wanted} is needed"
-    return Finding(part, ready, detail, "" if ready else fix)
 
 
 def _base() -> list[Finding]:
@@ -113,8 +104,23 @@ def _extras() -> list[Finding]:
     ]
 
 
-if TYPE_CHECKING:
-    from dssr.models.cache import Cache
+def _package(part: str, package: str, fix: str, wanted: str | None = None) -> Finding:
+    version = _version(package)
+    ready = version is not None and (wanted is None or version == wanted)
+    detail = f"{package} {version}" if version else f"{package} is not installed"
+    if version and not ready:
+        detail += f", but {wanted} is needed"
+    return Finding(part, ready, detail, "" if ready else fix)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+# ---------------------------------------------------------------- cache
 
 
 def show(config: options.Config = options.DEFAULT_CONFIG, as_json: options.Json = False) -> None:

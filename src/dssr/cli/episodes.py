@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
+    """Add the commands of this file to the program."""
     for command in (play, fork, check):
         app.command(command.__name__)(command)
 

@@ -13,6 +13,7 @@ TokenizerOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
+    """Add the commands of this file to the program."""
     games = typer.Typer(help="Make, verify and measure the archive of games.", no_args_is_help=True)
     for command in (make, check, stats):
         games.command(command.__name__)(command)

@@ -16,6 +16,7 @@ PASSED = {True: "passed", False: "failed", None: "reported, not judged"}
 
 
 def register(app: typer.Typer) -> None:
+    """Add the commands of this file to the program."""
     group = typer.Typer(
         help="Pre-registered gates: write, amend, judge, show; approve the test games.", no_args_is_help=True
     )

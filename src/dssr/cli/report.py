@@ -34,6 +34,7 @@ FIRST = ("grid", "decomposition", "rounds-success", "rounds-kappa", "rounds-gain
 
 
 def register(app: typer.Typer) -> None:
+    """Add the commands of this file to the program."""
     app.command("report")(report)
     group = typer.Typer(help="Write a run as Inspect logs, Parquet or CSV.", no_args_is_help=True)
     for command in (inspect, parquet, csv):

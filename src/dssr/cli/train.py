@@ -35,6 +35,7 @@ SplitOption = Annotated[Literal["train", "valid"], typer.Option("--split", help=
 
 
 def register(app: typer.Typer) -> None:
+    """Add the commands of this file to the program."""
     group = typer.Typer(help="Train the reader, and accept it or not.", no_args_is_help=True)
     group.command("train")(reader_train)
     group.command("accept")(reader_accept)

@@ -1,0 +1,1 @@
+"""What is measured on episodes, and the verbs that measure it."""

@@ -100,5 +100,6 @@ def history_at(steps: Sequence[Step], index: int) -> str:
 
 
 def options_of(step: Step) -> Options:
+    """What could be chosen at a decision step."""
     assert step.decision is not None, f"step {step.index} is no decision"
     return step.decision.options

@@ -1,13 +1,10 @@
-"""Scores of candidates against the returns they led to, from the logs of a continuation run.
-
-Does a score foretell the return? Candidates at logged write points, scored, and each played on to the end.
+"""Does a score foretell the return? Candidates at logged write points are scored, and each is played on to the end.
 
 Everything is logged under content keys, so a study broken off computes only what it still owes:
 episodes, steps, prompts   the trajectories
 checks                     points from which the log was reproduced
 candidates, continuations  what was tried at a point and how each game ended; `points` closes the point
 returns                    rank agreement of every score with the return
-
 """
 
 import asyncio
@@ -38,134 +35,14 @@ from dssr.stats.ranks import within_point
 from dssr.types import Episode, Grid, Job, Played, Progress, Record, Split
 from dssr.worlds.archive import Archive
 
-
-class ReturnRow(Record, frozen=True):
-    """Rank agreement of one score with the realised return; log `returns` of a continuation run."""
-
-    score: str
-    rho: float
-    rho_low: float
-    rho_high: float
-    points: int
-    without_variance: int
-    """Points where all candidates ended with the same return."""
-    unranked: int = 0
-    """Points where returns differ but all candidates have the same score: no correlation there either."""
-
-    @property
-    def rho_interval(self) -> Interval:
-        """Rank correlation of score and return within points, with its bounds."""
-        return Interval(self.rho, self.rho_low, self.rho_high)
-
-
-RETURN = "return"
-log = logging.getLogger("dssr")
-
-
-@dataclass(frozen=True)
-class Returns:
-    """One row per write point, one column per candidate."""
-
-    games: tuple[str, ...]
-    """The game of each point: points of one game are resampled together."""
-    returns: Array
-    scores: Mapping[str, Array]
-    """By name, in the order in which candidates store them: `S1`, …, `W1`, …"""
-
-    @classmethod
-    def read(cls, run: Run) -> "Returns":
-        """All points of a run whose candidates were continued, in the order of its log."""
-        games = {episode.key: episode.job.game for episode in run.read("episodes", Episode)}
-        points: dict[str, list[Candidate]] = {}
-        for candidate in run.read("candidates", Candidate):
-            if RETURN in candidate.scores:
-                points.setdefault(candidate.point, []).append(candidate)
-        if not points:
-            raise StatsError(f"{run.path} holds no continued candidates; `dssr continuation` makes them.")
-        names = list(next(iter(points.values()))[0].scores)
-        table = {name: np.array([[one.scores[name] for one in group] for group in points.values()]) for name in names}
-        returns = table.pop(RETURN)
-        return cls(tuple(games[key.partition(":")[0]] for key in points), returns, table)
-
-    @property
-    def varied(self) -> int:
-        """Points at which the return depends on the candidate."""
-        return int((np.ptp(self.returns, axis=1) > 0).sum())
-
-
-def return_rows(found: Returns, sampler: Resampler) -> list[ReturnRow]:
-    """One row per score. A score without a single point where it and the return both vary has no row."""
-    moved = np.ptp(found.returns, axis=1) > 0
-    rows = []
-    for name, scores in found.scores.items():
-        ranked = moved & (np.ptp(scores, axis=1) > 0)
-        if not ranked.any():
-            continue
-        rho = within_point(scores, found.returns, found.games, sampler).interval
-        rows.append(
-            ReturnRow(
-                score=name,
-                rho=rho.estimate,
-                rho_low=rho.low,
-                rho_high=rho.high,
-                points=int(ranked.sum()),
-                without_variance=int((~moved).sum()),
-                unranked=int((moved & ~ranked).sum()),
-            )
-        )
-    return rows
-
-
 LEAST = 2
 """Candidates at a point: fewer cannot be ranked."""
 AT_ONCE = 32
 """Trajectories tried together; each holds the roll-forwards of all its candidates."""
+log = logging.getLogger("dssr")
 
 
-class Checked(Record, frozen=True):
-    """A point from which playing on gave the logged episode."""
-
-    point: str
-    steps: int
-    """Played anew, each as logged."""
-
-
-class Tried(Record, frozen=True):
-    """What became of one point."""
-
-    point: WritePoint
-    candidates: tuple[Candidate, ...] = ()
-    ends: tuple[Episode, ...] = ()
-    """Of the distinct states among the candidates."""
-    trouble: Trouble | None = None
-
-
-def continuation_grid(config: Config, archive: Archive, split: str = "valid", games: int | None = None) -> Grid:
-    """The trajectories of the study, one per game and filler."""
-    study = config.continuation
-    if split not in ("train", "valid"):
-        raise UsageError(f"The study plays train or valid games, not {split!r}; the test split is for `dssr evaluate`.")
-    style = split_name(study.memory)[0]
-    if style not in (*RETENTION, TRAINED):
-        raise ConfigError(
-            f"The setting continuation.memory is {study.memory!r}, which has no candidates to sample; "
-            f"use one of {', '.join(RETENTION)} or dssr@ADAPTER."
-        )
-    named: Split = "train" if split == "train" else "valid"
-    return grid_of(config, archive, [study.memory], [study.budget], games=games, split=named)
-
-
-def check_size(config: Config, points: int) -> None:
-    """Refuse a study that could not say anything."""
-    if points < 1:
-        raise UsageError(f"A study of {points} points measures nothing; give --points or set continuation.points.")
-    if (count := config.continuation.candidates) < LEAST:
-        raise ConfigError(f"The setting continuation.candidates is {count}; {LEAST} are the least that can be ranked.")
-
-
-def continuation_jobs(grid: Grid, config: Config) -> tuple[Job, ...]:
-    """Without chance, whatever the configuration plays with: a continuation must be able to follow the log."""
-    return tuple(msgspec.structs.replace(job, temperature=0.0, epsilon=0.0) for job in jobs_of(grid, config))
+# ---------------------------------------------------------------- asking for a study
 
 
 @verb
@@ -201,6 +78,56 @@ async def study_continuations(session: Session, grid: Grid, points: int, place: 
         await study.judge()
         session.finish(run, study.rows())
     return Run.open(place)
+
+
+def continuation_grid(config: Config, archive: Archive, split: str = "valid", games: int | None = None) -> Grid:
+    """The trajectories of the study, one per game and filler."""
+    study = config.continuation
+    if split not in ("train", "valid"):
+        raise UsageError(f"The study plays train or valid games, not {split!r}; the test split is for `dssr evaluate`.")
+    style = split_name(study.memory)[0]
+    if style not in (*RETENTION, TRAINED):
+        raise ConfigError(
+            f"The setting continuation.memory is {study.memory!r}, which has no candidates to sample; "
+            f"use one of {', '.join(RETENTION)} or dssr@ADAPTER."
+        )
+    named: Split = "train" if split == "train" else "valid"
+    return grid_of(config, archive, [study.memory], [study.budget], games=games, split=named)
+
+
+def continuation_jobs(grid: Grid, config: Config) -> tuple[Job, ...]:
+    """Without chance, whatever the configuration plays with: a continuation must be able to follow the log."""
+    return tuple(msgspec.structs.replace(job, temperature=0.0, epsilon=0.0) for job in jobs_of(grid, config))
+
+
+def check_size(config: Config, points: int) -> None:
+    """Refuse a study that could not say anything."""
+    if points < 1:
+        raise UsageError(f"A study of {points} points measures nothing; give --points or set continuation.points.")
+    if (count := config.continuation.candidates) < LEAST:
+        raise ConfigError(f"The setting continuation.candidates is {count}; {LEAST} are the least that can be ranked.")
+
+
+# ---------------------------------------------------------------- the study
+
+
+class Checked(Record, frozen=True):
+    """A point from which playing on gave the logged episode."""
+
+    point: str
+    steps: int
+    """Played anew, each as logged."""
+
+
+class Tried(Record, frozen=True):
+    """What became of one point."""
+
+    point: WritePoint
+    candidates: tuple[Candidate, ...] = ()
+    ends: tuple[Episode, ...] = ()
+    """Of the distinct states among the candidates."""
+    trouble: Trouble | None = None
+    """Why the point has neither; None when it has both."""
 
 
 class Continuation:
@@ -330,3 +257,84 @@ class Continuation:
             "trajectories": len(self.jobs),
             "errors": len(self.jobs) - len(self.played),
         }
+
+
+# ---------------------------------------------------------------- scores against returns
+
+RETURN = "return"
+
+
+class ReturnRow(Record, frozen=True):
+    """Rank agreement of one score with the realised return; log `returns` of a continuation run."""
+
+    score: str
+    """Its name: `S1`, …, `W1`, …"""
+    rho: float
+    """Mean over points of Spearman's correlation among their candidates."""
+    rho_low: float
+    rho_high: float
+    points: int
+    """Points where both the score and the return vary."""
+    without_variance: int
+    """Points where all candidates ended with the same return."""
+    unranked: int = 0
+    """Points where returns differ but all candidates have the same score: no correlation there either."""
+
+    @property
+    def rho_interval(self) -> Interval:
+        """Rank correlation of score and return within points, with its bounds."""
+        return Interval(self.rho, self.rho_low, self.rho_high)
+
+
+@dataclass(frozen=True)
+class Returns:
+    """One row per write point, one column per candidate."""
+
+    games: tuple[str, ...]
+    """The game of each point: points of one game are resampled together."""
+    returns: Array
+    scores: Mapping[str, Array]
+    """By name, in the order in which candidates store them: `S1`, …, `W1`, …"""
+
+    @classmethod
+    def read(cls, run: Run) -> "Returns":
+        """All points of a run whose candidates were continued, in the order of its log."""
+        games = {episode.key: episode.job.game for episode in run.read("episodes", Episode)}
+        points: dict[str, list[Candidate]] = {}
+        for candidate in run.read("candidates", Candidate):
+            if RETURN in candidate.scores:
+                points.setdefault(candidate.point, []).append(candidate)
+        if not points:
+            raise StatsError(f"{run.path} holds no continued candidates; `dssr continuation` makes them.")
+        names = list(next(iter(points.values()))[0].scores)
+        table = {name: np.array([[one.scores[name] for one in group] for group in points.values()]) for name in names}
+        returns = table.pop(RETURN)
+        return cls(tuple(games[key.partition(":")[0]] for key in points), returns, table)
+
+    @property
+    def varied(self) -> int:
+        """Points at which the return depends on the candidate."""
+        return int((np.ptp(self.returns, axis=1) > 0).sum())
+
+
+def return_rows(found: Returns, sampler: Resampler) -> list[ReturnRow]:
+    """One row per score. A score without a single point where it and the return both vary has no row."""
+    moved = np.ptp(found.returns, axis=1) > 0
+    rows = []
+    for name, scores in found.scores.items():
+        ranked = moved & (np.ptp(scores, axis=1) > 0)
+        if not ranked.any():
+            continue
+        rho = within_point(scores, found.returns, found.games, sampler).interval
+        rows.append(
+            ReturnRow(
+                score=name,
+                rho=rho.estimate,
+                rho_low=rho.low,
+                rho_high=rho.high,
+                points=int(ranked.sum()),
+                without_variance=int((~moved).sum()),
+                unranked=int((moved & ~ranked).sum()),
+            )
+        )
+    return rows

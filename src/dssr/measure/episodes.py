@@ -1,6 +1,6 @@
-"""Single episodes: watch one, or continue a logged one from any of its steps.
+"""Verbs on episodes: `play` one, `fork` a logged one, and measure those of a finished run (`lag`, `audit`, `check`).
 
-Measures on the episodes of finished runs. A finished run is never changed: each goes into a run of its own.
+A finished run is never changed: each measurement goes into a run of its own.
 """
 
 import logging
@@ -20,6 +20,11 @@ from dssr.measure.study import Study
 from dssr.record.run import Run
 from dssr.session import Session, Stage, configured, silent, verb
 from dssr.types import Audit, Cell, Job, Lag, Played, Progress, Record
+
+log = logging.getLogger("dssr")
+
+
+# ---------------------------------------------------------------- single episodes
 
 
 class Forked(Record, frozen=True):
@@ -64,7 +69,7 @@ async def fork(run: str | Path, episode: str, step: int, state: str | None = Non
     return Forked(played, first_difference(logged.steps, played.steps))
 
 
-log = logging.getLogger("dssr")
+# ---------------------------------------------------------------- the episodes of a run
 
 
 @verb

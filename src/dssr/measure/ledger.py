@@ -18,6 +18,8 @@ from dssr.types import Record
 
 
 class Entry(Record, frozen=True):
+    """One line of the ledger: a gate, an amendment of one, or a verdict on it."""
+
     kind: Literal["gate", "amendment", "verdict"]
     gate: str
     date: str
@@ -36,6 +38,7 @@ class Ledger:
         self.path = Path(path)
 
     def entries(self) -> list[Entry]:
+        """Everything written so far, in order."""
         return [entry for _, entry in read(self.path, Entry)]
 
     def gates(self) -> dict[str, Entry]:

@@ -1,9 +1,8 @@
 """What a diagnosis will take, counted on its own games before it starts.
 
-Phase A is known exactly. Phase B is counted twice: as long as the optimal plan, and as long as it may last.
-States are counted as full as their budget allows, so tokens are rather too many than too few.
-
-How fast the models are here: a few real prompts of the grid, timed as one batch of each kind.
+Phase A is known exactly. Phase B is counted twice: as long as the optimal plan, and as long as it may last. States are
+counted as full as their budget allows, so tokens are rather too many than too few. How fast the models are here is
+found by timing a few real prompts of the grid, as one batch of each kind.
 """
 
 import asyncio
@@ -29,6 +28,7 @@ class Load(Record, frozen=True):
     """Calls of one kind, if Phase B goes straight (`calls`) and if every episode runs to its limit (`most_calls`)."""
 
     work: str
+    """One of the kinds of work, such as `state writes`."""
     calls: int
     new_calls: int
     """Calls that no other of the same grid repeats; the rest come from the cache."""
@@ -44,7 +44,9 @@ class Rates(Record, frozen=True):
     """How fast a model is, in tokens per second, and what it costs, per million tokens."""
 
     read: float | None = None
+    """Prompt tokens per second."""
     write: float | None = None
+    """Generated tokens per second."""
     price_in: float | None = None
     price_out: float | None = None
 
@@ -87,21 +89,26 @@ async def plan(
     return Plan(len(jobs), tuple(loads), totals(loads, rates))
 
 
+# ---------------------------------------------------------------- counting
+
+WORK = ("state writes", "decisions", "oracle writes", "audit reads", "lag reads")
+
+
 @dataclass
 class Count:
+    """Calls of one kind of work, and their tokens, as they add up."""
+
     calls: int = 0
     new_calls: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
 
     def add(self, calls: int, tokens_in: int, tokens_out: int = 0, new: int | None = None) -> None:
+        """Add calls; `new` of them are not repeated elsewhere in the grid, all when it is left out."""
         self.calls += calls
         self.new_calls += calls if new is None else new
         self.tokens_in += tokens_in
         self.tokens_out += tokens_out
-
-
-WORK = ("state writes", "decisions", "oracle writes", "audit reads", "lag reads")
 
 
 @dataclass(frozen=True)
@@ -109,6 +116,7 @@ class Walk:
     """The sizes of one game's Phase A at one filler, in tokens."""
 
     steps: int
+    """Steps of Phase A, step 0 included."""
     shown: int
     """Tokens of all observations."""
     history: int
@@ -118,6 +126,7 @@ class Walk:
     plan: int
     """Actions of the optimal plan."""
     visits: int
+    """Stays at one place: the chunks that a lag takes out one by one."""
 
 
 def plan_grid(grid: Grid, config: Config, agent: Agent) -> list[Load]:
@@ -132,8 +141,22 @@ def plan_grid(grid: Grid, config: Config, agent: Agent) -> list[Load]:
             walk = walks[cell.filler]
             shared = config.protocol.kind in ("post", "post-brief") and cell.filler != longest
             for counts, actions in ((low, walk.plan), (high, config.protocol.max_actions)):
-                _cell(cell, walk, actions, shared, frame, grid.lag, config, counts)
+                _add_episode(cell, walk, actions, shared, frame, grid.lag, config, counts)
     return [load_of(work, low[work], high[work]) for work in WORK if high[work].calls]
+
+
+def load_of(work: str, low: Count, high: Count) -> Load:
+    """Both counts of one kind of work, in one record."""
+    return Load(
+        work=work,
+        calls=low.calls,
+        new_calls=low.new_calls,
+        tokens_in=low.tokens_in,
+        tokens_out=low.tokens_out,
+        most_calls=high.calls,
+        most_tokens_in=high.tokens_in,
+        most_tokens_out=high.tokens_out,
+    )
 
 
 def totals(loads: list[Load], rates: Rates) -> dict[str, float | None]:
@@ -150,7 +173,7 @@ def totals(loads: list[Load], rates: Rates) -> dict[str, float | None]:
     return found
 
 
-def _cell(
+def _add_episode(
     cell: Cell, walk: Walk, actions: int, shared: bool, frame: int, lag: bool, config: Config, counts: dict[str, Count]
 ) -> None:
     """Add one episode. `shared`: a longer walk of the same grid already writes this Phase A."""
@@ -192,25 +215,6 @@ def walk_of(game: str, config: Config, filler: int, agent: Agent) -> Walk:
     )
 
 
-def _history(steps: tuple[WalkStep, ...]) -> str:
-    """As the reader would be shown it at the first decision."""
-    return render_history([_Happened(step.action, step.observation) for step in steps[:-1]], steps[-1].action)
-
-
-@dataclass(frozen=True)
-class _Happened:
-    action: str | None
-    observation: str
-
-
-def _actions(moment: Moment, config: Config) -> int:
-    return min(len(moment.privileged.policy), config.protocol.max_actions)
-
-
-def _tokens(text: str, agent: Agent) -> int:
-    return len(agent.reader.tokenizer.encode(text))
-
-
 def frame_of(agent: Agent, budget: int) -> int:
     """Tokens of a writer's prompt besides state and observation."""
     kit = Kit(budget, agent.reader.tokenizer, agent.writer, None, 0.0, 0)
@@ -230,19 +234,26 @@ def _check_length(game: str, walk: Walk, agent: Agent, frame: int) -> None:
             )
 
 
-def load_of(work: str, low: Count, high: Count) -> Load:
-    """Both counts of one kind of work, in one record."""
-    return Load(
-        work=work,
-        calls=low.calls,
-        new_calls=low.new_calls,
-        tokens_in=low.tokens_in,
-        tokens_out=low.tokens_out,
-        most_calls=high.calls,
-        most_tokens_in=high.tokens_in,
-        most_tokens_out=high.tokens_out,
-    )
+def _history(steps: tuple[WalkStep, ...]) -> str:
+    """As the reader would be shown it at the first decision."""
+    return render_history([_Happened(step.action, step.observation) for step in steps[:-1]], steps[-1].action)
 
+
+@dataclass(frozen=True)
+class _Happened:
+    action: str | None
+    observation: str
+
+
+def _actions(moment: Moment, config: Config) -> int:
+    return min(len(moment.privileged.policy), config.protocol.max_actions)
+
+
+def _tokens(text: str, agent: Agent) -> int:
+    return len(agent.reader.tokenizer.encode(text))
+
+
+# ---------------------------------------------------------------- timing
 
 CALLS = 64
 """Of each kind, timed at once: about as many as a study has under way."""

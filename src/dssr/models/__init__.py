@@ -1,0 +1,1 @@
+"""Models behind one interface: scripted, local, served, and cached."""

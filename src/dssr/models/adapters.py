@@ -64,9 +64,11 @@ class Adapters:
 
     @property
     def names(self) -> list[str]:
+        """The loaded adapters."""
         return list(self._digests)
 
     def digest(self, name: str | None) -> str | None:
+        """Digest of an adapter's weights; None for the bare base. Refuses a name that is not loaded."""
         if name is None:
             return None
         if name not in self._digests:

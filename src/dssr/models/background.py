@@ -34,6 +34,7 @@ class Background:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run what `make` gives on the thread, awaited from any event loop."""
         if self._stopped:
             raise ModelError(f"{self._name} was closed; load the model again.")
         try:

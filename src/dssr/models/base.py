@@ -29,6 +29,8 @@ class Generate(Record, frozen=True):
 
 
 class Generated(Record, frozen=True):
+    """What was written."""
+
     text: str
     tokens: int
     """Generated tokens, by the model's own tokenizer."""
@@ -43,6 +45,8 @@ class Choose(Record, frozen=True):
 
 
 class Chosen(Record, frozen=True):
+    """The distribution over the labels."""
+
     logprobs: tuple[float, ...]
     """One per label, in order, renormalised over exactly these labels."""
 
@@ -51,23 +55,31 @@ class Tokenizer(Protocol):
     """Counts and cuts text. `decode(encode(text))` need not be `text`; budgets allow for that."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Of the model it belongs to, for records."""
+        ...
 
     def encode(self, text: str) -> list[int]:
         """Token ids of plain text: no special tokens are added or recognised."""
         ...
 
-    def decode(self, ids: Sequence[int]) -> str: ...
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of the ids, special tokens left out."""
+        ...
 
 
 class Model(Protocol):
     """A backend. Errors are raised as `ModelError`, with the request's trouble in one sentence."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """As the configuration calls it, for records and messages."""
+        ...
 
     @property
-    def tokenizer(self) -> Tokenizer: ...
+    def tokenizer(self) -> Tokenizer:
+        """The model's own."""
+        ...
 
     @property
     def context_length(self) -> int:
@@ -82,8 +94,14 @@ class Model(Protocol):
         """Length of the prompt under the chat template."""
         ...
 
-    async def generate(self, request: Generate) -> Generated: ...
+    async def generate(self, request: Generate) -> Generated:
+        """Write a reply of at most `max_tokens`."""
+        ...
 
-    async def choose(self, request: Choose) -> Chosen: ...
+    async def choose(self, request: Choose) -> Chosen:
+        """Score every label as the first token of the reply."""
+        ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Give back what the model holds; no call may follow."""
+        ...

@@ -1,9 +1,8 @@
-"""Answers of pure calls on disk, found again by content.
+"""Answers of pure calls on disk, found again by content, and any model behind them.
 
-One SQLite file in write-ahead mode: several processes may share it and a killed one loses only what it had not
-written yet. Every value carries a checksum; a damaged entry counts as absent, a damaged file is set aside.
-
-Any model behind a cache: each distinct call is made once, ever; identical calls under way are made once, now.
+`CachedModel` makes each distinct call once, ever, and identical calls under way once, now. `Cache` is one SQLite file
+in write-ahead mode: several processes may share it, and a killed one loses only what it had not written yet. Every
+value carries a checksum; a damaged entry counts as absent, a damaged file is set aside.
 """
 
 import asyncio
@@ -20,6 +19,8 @@ import msgspec
 from dssr.errors import RecordError
 from dssr.models.base import Choose, Chosen, Generate, Generated, Message, Model, Tokenizer
 from dssr.types import Record
+
+# ---------------------------------------------------------------- answers on disk
 
 FILE = "responses.db"
 WRITE_EVERY = 256
@@ -60,6 +61,7 @@ class Cache:
         self._db = self._open()
 
     def get(self, key: bytes) -> bytes | None:
+        """The stored value; None when there is none or it is damaged."""
         fresh = self._new.get(key)
         if fresh is not None:
             return fresh[CHECK:]
@@ -80,6 +82,7 @@ class Cache:
         return value[CHECK:]
 
     def put(self, key: bytes, value: bytes) -> None:
+        """Keep a value; it is on disk after the next `flush`."""
         self._new[key] = _checksum(key, value) + value
         if len(self._new) >= WRITE_EVERY or time.monotonic() - self._written > WRITE_SECONDS:
             self.flush()
@@ -102,6 +105,7 @@ class Cache:
             self._evict()
 
     def stats(self) -> CacheStats:
+        """Entries and size, what is gathered included."""
         self.flush()
         entries = 0
         with self._guarded():
@@ -109,12 +113,14 @@ class Cache:
         return CacheStats(str(self.path), entries, self._size())
 
     def clear(self) -> None:
+        """Drop every entry and give the space back."""
         self._new, self._used = {}, set()
         with self._guarded():
             self._db.execute("DELETE FROM responses")
             self._db.execute("VACUUM")
 
     def close(self) -> None:
+        """Write what is gathered and let go of the file."""
         self.flush()
         self._db.close()
 
@@ -184,6 +190,8 @@ def _checksum(key: bytes, value: bytes) -> bytes:
     return hashlib.blake2b(value, digest_size=CHECK, key=key).digest()
 
 
+# ---------------------------------------------------------------- a model behind a cache
+
 Answer = TypeVar("Answer", Generated, Chosen)
 
 
@@ -215,33 +223,42 @@ class CachedModel:
 
     @property
     def name(self) -> str:
+        """The wrapped model's."""
         return self.model.name
 
     @property
     def tokenizer(self) -> Tokenizer:
+        """The wrapped model's."""
         return self.model.tokenizer
 
     @property
     def context_length(self) -> int:
+        """The wrapped model's."""
         return self.model.context_length
 
     @property
     def counters(self) -> Counters:
+        """The counts so far."""
         return Counters(self._calls, self._hits, self._merged, self._misses, self._tokens)
 
     def fingerprint(self, adapter: str | None = None) -> str:
+        """The wrapped model's: a cache changes no answer."""
         return self.model.fingerprint(adapter)
 
     def prompt_tokens(self, messages: Sequence[Message]) -> int:
+        """By the wrapped model."""
         return self.model.prompt_tokens(messages)
 
     async def generate(self, request: Generate) -> Generated:
+        """From the cache, from an identical call under way, or from the model."""
         return await self._ask(request, Generated, lambda: self.model.generate(request))
 
     async def choose(self, request: Choose) -> Chosen:
+        """From the cache, from an identical call under way, or from the model."""
         return await self._ask(request, Chosen, lambda: self.model.choose(request))
 
     async def close(self) -> None:
+        """Close the cache, then the model."""
         if self.cache is not None:
             self.cache.close()
         await self.model.close()

@@ -3,7 +3,7 @@
 Control tokens come from the chat template alone: text that merely looks like one (`<|im_end|>` in a reply or
 an observation) is encoded as ordinary characters, so no message can end its own turn.
 
-The reader answers with one token: every label must be one, whatever stands before and after it.
+A reader answers with one token: `label_ids` gives each label's, and refuses a tokenizer on which any is more than one.
 """
 
 import copy
@@ -19,6 +19,7 @@ from dssr.types import LABELS
 
 MARK = "\ue000{}\ue001"
 """Stands for one message's text while the template is rendered; private-use characters, in no template."""
+PROBE = (Message("system", "Answer with a letter."), Message("user", "Options:\nA: wait\nAction:"))
 
 
 class HFTokenizer:
@@ -75,11 +76,6 @@ class HFTokenizer:
         return list(self.inner.backend_tokenizer.encode(text, add_special_tokens=False).ids)
 
 
-def _valid(text: str) -> str:
-    """Lone surrogates cannot be tokenized; they become the replacement character."""
-    return text.encode("utf-8", "replace").decode("utf-8") if not text.isascii() else text
-
-
 def open_tokenizer(folder: str | Path, name: str, revision: str | None = None) -> HFTokenizer:
     """The tokenizer of a folder or hub name, without its weights."""
     from transformers import AutoTokenizer
@@ -89,14 +85,6 @@ def open_tokenizer(folder: str | Path, name: str, revision: str | None = None) -
     except Exception as error:  # transformers raises many kinds for a missing or broken file
         raise ModelError(f"No tokenizer could be read from {folder}: {first_line(error)}.") from error
     return HFTokenizer(inner, name)
-
-
-def first_line(error: BaseException) -> str:
-    """What a library says first, to be put inside a sentence."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-
-
-PROBE = (Message("system", "Answer with a letter."), Message("user", "Options:\nA: wait\nAction:"))
 
 
 def label_ids(tokenizer: HFTokenizer, labels: Sequence[str] = LABELS) -> dict[str, int]:
@@ -118,3 +106,13 @@ def label_ids(tokenizer: HFTokenizer, labels: Sequence[str] = LABELS) -> dict[st
             f"({', '.join(failed)}); use another model as the reader."
         )
     return ids
+
+
+def _valid(text: str) -> str:
+    """Lone surrogates cannot be tokenized; they become the replacement character."""
+    return text.encode("utf-8", "replace").decode("utf-8") if not text.isascii() else text
+
+
+def first_line(error: BaseException) -> str:
+    """What a library says first, to be put inside a sentence."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

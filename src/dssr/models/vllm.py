@@ -99,14 +99,17 @@ class VllmModel:
         self._numerics = (vllm.__version__, current_platform.get_device_name(), _invariant(), self._config.threads)
 
     def fingerprint(self, adapter: str | None = None) -> str:
+        """Of weights, adapter, tokenizer and template, dtype and numerics."""
         lora = self._adapter(adapter)
         parts = (self._weights, lora and lora.digest, self.tokenizer.digest, self._config.dtype)
         return digest_of("vllm", *parts, self._numerics)
 
     def prompt_tokens(self, messages: Sequence[Message]) -> int:
+        """Length of the prompt under the chat template."""
         return len(self.tokenizer.chat(messages))
 
     async def generate(self, request: Generate) -> Generated:
+        """Ask the engine for a reply; scores that are no numbers are refused."""
         if request.max_tokens < 1 or not 0 <= request.temperature < math.inf:
             raise ModelError(
                 f"Cannot generate {request.max_tokens} tokens at temperature {request.temperature}; "
@@ -124,6 +127,7 @@ class VllmModel:
         return Generated(self.tokenizer.decode(tokens), len(tokens))
 
     async def choose(self, request: Choose) -> Chosen:
+        """Ask the engine for one token among the labels, with the score of each."""
         unknown = [label for label in request.labels if label not in self._labels]
         if unknown or not request.labels:
             raise ModelError(f"Cannot choose among {request.labels!r}; labels come from A-Z and a-z, one at least.")
@@ -136,6 +140,7 @@ class VllmModel:
         return Chosen(renormalised([scores[token].logprob for token in ids]))
 
     async def close(self) -> None:
+        """Shut the engine down."""
         self._background.stop(self._shut_down)
 
     async def _shut_down(self) -> None:

@@ -68,4 +68,5 @@ class Lock:
             ) from error
 
     def release(self) -> None:
+        """Let another process write."""
         os.close(self._descriptor)

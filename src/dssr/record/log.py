@@ -106,4 +106,5 @@ class Log:
         self._keys.update(key for key, _ in fresh)
 
     def close(self) -> None:
+        """Let go of the file; nothing is left to write."""
         os.close(self._descriptor)

@@ -1,13 +1,10 @@
-"""Where a result came from: code, packages, machine.
-
-Run directories.
+"""Run directories: what a command was asked, what it found, and where that came from.
 
 run.json        what was asked and where it came from; written first, once
 *.jsonl         append-only logs, one content key a line
 summary.json    written last, once; its presence means finished
 failed.json     instead of the summary, when the run must not be believed
 resumes.jsonl   one line for each time the run was continued
-
 """
 
 import datetime
@@ -32,67 +29,23 @@ from dssr.record.files import Lock, sync_folder, told, write_all, write_whole
 from dssr.record.log import Log
 from dssr.types import Record
 
+T = TypeVar("T")
+
 
 class Provenance(Record, frozen=True):
+    """Where a result came from: code, packages, machine."""
+
     commit: str | None
     """None when the code does not run from a git checkout."""
     dirty: bool | None
+    """Whether the checkout had changes that are in no commit."""
     packages: tuple[str, ...]
+    """All that are installed, as `name==version`."""
     python: str
     device: str
     host: str
     started: str
     """UTC; the only time stamp of a run."""
-
-
-def now() -> str:
-    """The time in UTC, to the second."""
-    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-
-
-def gather() -> Provenance:
-    commit, dirty = _git_state()
-    return Provenance(
-        commit=commit,
-        dirty=dirty,
-        packages=tuple(sorted({f"{d.name}=={d.version}" for d in metadata.distributions() if d.name})),
-        python=platform.python_version(),
-        device=device(),
-        host=platform.node(),
-        started=now(),
-    )
-
-
-def device() -> str:
-    """What computed: the accelerator if one is in use, else the processor's model name."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        return str(torch.cuda.get_device_name(0))
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text(errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
-
-
-def _git_state() -> tuple[str | None, bool | None]:
-    def git(*arguments: str) -> str | None:
-        folder = Path(__file__).parent
-        try:
-            done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True)
-        except (OSError, subprocess.CalledProcessError):
-            return None
-        return done.stdout.strip()
-
-    # An installed package may lie inside someone else's checkout: only a commit that tracks this file counts.
-    if git("ls-files", "--error-unmatch", Path(__file__).name) is None:
-        return None, None
-    status = git("status", "--porcelain")
-    return git("rev-parse", "HEAD"), None if status is None else bool(status)
-
-
-T = TypeVar("T")
 
 
 class RunInfo(Record, frozen=True):
@@ -209,10 +162,12 @@ class Run:
 
     @property
     def config(self) -> Config:
+        """As it was when the run started."""
         return self.info.config
 
     @property
     def finished(self) -> bool:
+        """Whether nothing can be added any more: it has its summary, or it failed."""
         return (self.path / "summary.json").exists() or (self.path / "failed.json").exists()
 
     @property
@@ -222,6 +177,7 @@ class Run:
 
     @property
     def failure(self) -> dict[str, Any] | None:
+        """Why the run must not be believed; None unless it failed."""
         return self._json("failed.json")
 
     def has(self, name: str, key: str) -> bool:
@@ -234,6 +190,7 @@ class Run:
         return [item for item in items if key(item) not in log_]
 
     def append(self, name: str, key: str, record: Struct) -> None:
+        """Add one record to a log, unless its key is there already."""
         self.extend(name, [(key, record)])
 
     def extend(self, name: str, items: Iterable[tuple[str, Struct]]) -> None:
@@ -241,10 +198,12 @@ class Run:
         self._log(name).append(items)
 
     def read(self, name: str, kind: type[T]) -> Iterator[T]:
+        """The records of a log, in the order of writing."""
         for _, record in log.read(self.path / f"{name}.jsonl", kind):
             yield record
 
     def read_keyed(self, name: str, kind: type[T]) -> Iterator[tuple[str, T]]:
+        """The records of a log with their keys."""
         return log.read(self.path / f"{name}.jsonl", kind)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
@@ -256,6 +215,7 @@ class Run:
         self._end("failed.json", reason)
 
     def close(self) -> None:
+        """Let go of logs and lock; an unfinished run can be resumed."""
         for one in self._logs.values():
             one.close()
         self._logs.clear()
@@ -316,3 +276,54 @@ def _changed(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list
         elif one != other:
             found.append(f"{prefix}{name}")
     return found
+
+
+# ---------------------------------------------------------------- where a result comes from
+
+
+def gather() -> Provenance:
+    """The provenance of a run that starts now."""
+    commit, dirty = _git_state()
+    return Provenance(
+        commit=commit,
+        dirty=dirty,
+        packages=tuple(sorted({f"{d.name}=={d.version}" for d in metadata.distributions() if d.name})),
+        python=platform.python_version(),
+        device=device(),
+        host=platform.node(),
+        started=now(),
+    )
+
+
+def now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+
+
+def device() -> str:
+    """What computed: the accelerator if one is in use, else the processor's model name."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        return str(torch.cuda.get_device_name(0))
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _git_state() -> tuple[str | None, bool | None]:
+    def git(*arguments: str) -> str | None:
+        folder = Path(__file__).parent
+        try:
+            done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            return None
+        return done.stdout.strip()
+
+    # An installed package may lie inside someone else's checkout: only a commit that tracks this file counts.
+    if git("ls-files", "--error-unmatch", Path(__file__).name) is None:
+        return None, None
+    status = git("status", "--porcelain")
+    return git("rev-parse", "HEAD"), None if status is None else bool(status)

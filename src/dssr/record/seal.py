@@ -14,12 +14,16 @@ T = TypeVar("T", bound=Record)
 
 
 class Approval(Record, frozen=True):
+    """The words that allow the test split to be opened."""
+
     text: str
     """Who approved what."""
     date: str
 
 
 class Opening(Record, frozen=True):
+    """The one opening of the test split."""
+
     run: str
     """Resolved directory of the one run that may see the test games."""
     date: str
@@ -33,10 +37,12 @@ class Seal:
 
     @property
     def approval(self) -> Approval | None:
+        """None while nobody has approved."""
         return self._read("approved.json", Approval)
 
     @property
     def opening(self) -> Opening | None:
+        """None while the split is sealed."""
         return self._read("opened.json", Opening)
 
     def approve(self, text: str, date: str) -> None:

@@ -35,12 +35,14 @@ class Texts:
         self._places: dict[str, int] = {}
 
     def place(self, text: str) -> int:
+        """Index of a text; a new one is added."""
         place = self._places.setdefault(text, len(self.strings))
         if place == len(self.strings):
             self.strings.append(text)
         return place
 
     def maybe(self, text: str | None) -> int | None:
+        """The same for a text that may be missing."""
         return None if text is None else self.place(text)
 
 

@@ -1,6 +1,6 @@
 """Figures as SVG and PNG files, the same picture every time.
 
-Figures of training, drawn from its tables.
+`draw_figures` draws a study, `draw_training` the tables of a training.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,9 +22,6 @@ from dssr.stats.bootstrap import Interval
 from dssr.training.results import CoverageRow
 from dssr.types import Record
 
-T = TypeVar("T", bound=Record)
-Placed = CellRow | RewriteRow | LagBinRow | SurvivalCurve
-"""Rows that have a memory and a budget, and so a line and a panel."""
 COLORS = ("#4a4f57", "#b0741a", "#2f86c1", "#0b8f73", "#a8427f", "#5c4fb3", "#c4472b", "#6c7a16", "#12717d", "#8c5a3c")
 MARKERS = "osD^vP*X"
 BETA, KAPPA = "#2a78b8", "#c8551b"
@@ -64,6 +61,18 @@ def draw_figures(study: Study, curves: Sequence[SurvivalCurve], folder: Path) ->
     return save_figures(makers, folder)
 
 
+def draw_training(tables: Sequence[Table], folder: Path) -> list[Path]:
+    """Success and regret by round, and what candidates keep of the task, where there are rows for them."""
+    success, kappa = (_rows(tables, f"rounds-{quantity}", RoundRow) for quantity in ("success", "kappa"))
+    coverage = _rows(tables, "coverage", CoverageRow)
+    makers: dict[str, Callable[[], Figure]] = {}
+    if success:
+        makers["rounds"] = lambda: by_round(success, kappa)
+    if coverage:
+        makers["candidate-coverage"] = lambda: by_distance(coverage)
+    return save_figures(makers, folder) if makers else []
+
+
 def save_figures(makers: Mapping[str, Callable[[], Figure]], folder: Path) -> list[Path]:
     """Draw each figure and write it in both forms."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -77,6 +86,9 @@ def save_figures(makers: Mapping[str, Callable[[], Figure]], folder: Path) -> li
                 files.append(folder / f"{name}.{ending}")
                 figure.savefig(files[-1], dpi=DOTS_PER_INCH, metadata=metadata)
     return files
+
+
+# ---------------------------------------------------------------- of a study
 
 
 def decomposition(cells: Sequence[CellRow]) -> Figure:
@@ -181,77 +193,7 @@ def survival(curves: Sequence[SurvivalCurve], since: str, fact: str) -> Figure:
     return figure
 
 
-# ---------------------------------------------------------------- parts
-
-
-def side_by_side(count: int, height: float, sharex: bool = False, sharey: bool = False) -> tuple[Figure, list[Axes]]:
-    """A figure with panels side by side."""
-    figure = Figure(figsize=(max(4.6, 3.4 * count), height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, list(figure.subplots(1, count, squeeze=False, sharex=sharex, sharey=sharey)[0])
-
-
-Look = tuple[str, str, str]
-"""Name, colour and mark of a line."""
-
-
-def _lines(values: Iterable[Interval | None]) -> tuple[list[float], list[float], list[float]]:
-    """Estimates, lower and upper bounds."""
-    known = [value for value in values if value is not None]
-    return [one.estimate for one in known], [one.low for one in known], [one.high for one in known]
-
-
-def _line(panel: Axes, x: Sequence[float], values: Sequence[Interval | None], look: Look) -> None:
-    if x:
-        name, color, marker = look
-        middle, low, high = _lines(values)
-        panel.plot(x, middle, marker=marker, color=color, label=name, ms=4)
-        panel.fill_between(x, low, high, color=color, alpha=0.12, lw=0)
-
-
-def _budgets(rows: Sequence[Placed]) -> list[int | None]:
-    found: list[int | None] = []
-    found += sorted({row.budget for row in rows if row.budget is not None})
-    return found or [None]
-
-
-def _in_panel(row: Placed, budget: int | None) -> bool:
-    return row.budget in (budget, None)
-
-
-def _panel_title(budget: int | None) -> str:
-    return "no budget" if budget is None else f"B = {budget}"
-
-
-def looks(names: Iterable[str]) -> list[Look]:
-    """Every name once, with its colour and mark."""
-    found = enumerate(dict.fromkeys(names))
-    return [(name, COLORS[n % len(COLORS)], MARKERS[n % len(MARKERS)]) for n, name in found]
-
-
-def legend(figure: Figure, panels: Sequence[Axes]) -> None:
-    """One legend for all panels, beside them."""
-    found: dict[str, Any] = {}
-    for panel in panels:
-        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    figure.legend(list(found.values()), list(found), loc="outside right upper")
-
-
-def draw_training(tables: Sequence[Table], folder: Path) -> list[Path]:
-    """Success and regret by round, and what candidates keep of the task, where there are rows for them."""
-    success, kappa = (_rows(tables, f"rounds-{quantity}", RoundRow) for quantity in ("success", "kappa"))
-    coverage = _rows(tables, "coverage", CoverageRow)
-    makers: dict[str, Callable[[], Figure]] = {}
-    if success:
-        makers["rounds"] = lambda: by_round(success, kappa)
-    if coverage:
-        makers["candidate-coverage"] = lambda: by_distance(coverage)
-    return save_figures(makers, folder) if makers else []
-
-
-def _rows(tables: Sequence[Table], name: str, kind: type[T]) -> list[T]:
-    return [row for table in tables if table.name == name for row in table.rows if isinstance(row, kind)]
+# ---------------------------------------------------------------- of a training
 
 
 def by_round(success: Sequence[RoundRow], kappa: Sequence[RoundRow]) -> Figure:
@@ -291,3 +233,68 @@ def by_distance(rows: Sequence[CoverageRow]) -> Figure:
     found[0].set_ylabel("facts held by candidates, %")
     legend(figure, found)
     return figure
+
+
+T = TypeVar("T", bound=Record)
+
+
+def _rows(tables: Sequence[Table], name: str, kind: type[T]) -> list[T]:
+    return [row for table in tables if table.name == name for row in table.rows if isinstance(row, kind)]
+
+
+# ---------------------------------------------------------------- parts
+
+Placed = CellRow | RewriteRow | LagBinRow | SurvivalCurve
+"""Rows that have a memory and a budget, and so a line and a panel."""
+Look = tuple[str, str, str]
+"""Name, colour and mark of a line."""
+
+
+def side_by_side(count: int, height: float, sharex: bool = False, sharey: bool = False) -> tuple[Figure, list[Axes]]:
+    """A figure with panels side by side."""
+    figure = Figure(figsize=(max(4.6, 3.4 * count), height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, list(figure.subplots(1, count, squeeze=False, sharex=sharex, sharey=sharey)[0])
+
+
+def looks(names: Iterable[str]) -> list[Look]:
+    """Every name once, with its colour and mark."""
+    found = enumerate(dict.fromkeys(names))
+    return [(name, COLORS[n % len(COLORS)], MARKERS[n % len(MARKERS)]) for n, name in found]
+
+
+def legend(figure: Figure, panels: Sequence[Axes]) -> None:
+    """One legend for all panels, beside them."""
+    found: dict[str, Any] = {}
+    for panel in panels:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    figure.legend(list(found.values()), list(found), loc="outside right upper")
+
+
+def _lines(values: Iterable[Interval | None]) -> tuple[list[float], list[float], list[float]]:
+    """Estimates, lower and upper bounds."""
+    known = [value for value in values if value is not None]
+    return [one.estimate for one in known], [one.low for one in known], [one.high for one in known]
+
+
+def _line(panel: Axes, x: Sequence[float], values: Sequence[Interval | None], look: Look) -> None:
+    if x:
+        name, color, marker = look
+        middle, low, high = _lines(values)
+        panel.plot(x, middle, marker=marker, color=color, label=name, ms=4)
+        panel.fill_between(x, low, high, color=color, alpha=0.12, lw=0)
+
+
+def _budgets(rows: Sequence[Placed]) -> list[int | None]:
+    found: list[int | None] = []
+    found += sorted({row.budget for row in rows if row.budget is not None})
+    return found or [None]
+
+
+def _in_panel(row: Placed, budget: int | None) -> bool:
+    return row.budget in (budget, None)
+
+
+def _panel_title(budget: int | None) -> str:
+    return "no budget" if budget is None else f"B = {budget}"

@@ -1,6 +1,7 @@
-"""One sentence per memory: what it won, what it lost, and who lost it.
+"""The report as one HTML file that needs nothing else: no network, no server, no other file.
 
-The report as one HTML file that needs nothing else: no network, no server, no other file.
+`render_page` makes it. It opens with one sentence per memory (`memory_answers`): what it won, what it lost, and who
+lost it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,148 +23,9 @@ from dssr.reports.survival import FULL, SurvivalCurve
 from dssr.stats.bootstrap import Interval
 from dssr.types import LABELS, Record
 
-BADGES = {
-    "both": "Too small and badly chosen",
-    "mostly writer": "Mostly the writer",
-    "writer": "The writer chose badly",
-    "mostly budget": "Mostly the budget",
-    "budget": "The state was too small",
-    "unclear": "Not clear from this run",
-    "neither": "Kept what mattered",
-}
-LOOKS = {
-    "both": "both",
-    "mostly writer": "writer",
-    "writer": "writer",
-    "mostly budget": "budget",
-    "budget": "budget",
-    "unclear": "",
-    "neither": "kept",
-}
-REFERENCES = {"full": "Sees everything", "oracle-b": "Privileged reference"}
-Piece = tuple[str, bool]
-"""Text, and whether it is set in bold."""
-
-
-class Answer(Record, frozen=True):
-    """The head line of one memory."""
-
-    name: str
-    verdict: str
-    """Class name of the badge."""
-    badge: str
-    sentence: list[Piece]
-
-    @property
-    def text(self) -> str:
-        """The sentence without its marks."""
-        return "".join(piece for piece, _ in self.sentence)
-
-
-def answers(
-    cells: Sequence[CellRow], rows: Sequence[AnswerRow], half_lives: Mapping[str, int | None], task: str
-) -> list[Answer]:
-    """One answer per memory, from the rows of the grid and, where decisions were audited, of `answer_rows`.
-
-    `task` is the world's word for what the reveal tells.
-    """
-    found = []
-    for name in dict.fromkeys(row.memory for row in cells):
-        mine = [row for row in rows if row.memory == name]
-        played = [row for row in cells if row.memory == name]
-        found.append(_answer(name, played, sorted(mine, key=lambda row: row.budget or 0), half_lives.get(name), task))
-    return found
-
-
-def _answer(name: str, cells: Sequence[CellRow], rows: Sequence[AnswerRow], half_life: int | None, task: str) -> Answer:
-    verdict, badge = _verdict(name, rows)
-    budgets = sorted({row.budget for row in cells if row.budget is not None})
-    sizes: list[int | None] = [*budgets] or [None]
-    won = [_mean([row.success for row in cells if row.budget == size]) for size in sizes]
-    pieces: list[Piece] = [("Won ", False), (f"{_listed(won, _percent)} %", True), (" of games", False)]
-    if budgets:
-        pieces.append((f" at {' / '.join(map(str, budgets))} tokens", False))
-    if any(row.kappa is not None for row in rows):
-        kappa, beta = [row.kappa for row in rows], [row.beta for row in rows]
-        pieces += [(". The writer's choices cost ", False), (_estimates(kappa), True)]
-        pieces += [(f"{_range(kappa)} nats a decision, the budget ", False), (_estimates(beta), True)]
-        pieces.append((_range(beta), False))
-    if half_life is not None:
-        times = "one rewrite" if half_life == 1 else f"{half_life} rewrites"
-        pieces.append((f"; half of the {task} was gone after {times}", False))
-    pieces.append((".", False))
-    return Answer(name, verdict, badge, pieces)
-
-
-def _verdict(name: str, rows: Sequence[AnswerRow]) -> tuple[str, str]:
-    """Class and text of the badge."""
-    if name in REFERENCES:
-        return "", REFERENCES[name]
-    causes = list(dict.fromkeys(_cause(row) for row in rows if row.cause is not None))
-    if not causes:
-        return "", "Not measured"
-    if len(causes) == 1:
-        return LOOKS[causes[0]], BADGES[causes[0]]
-    worst = next(one for one in BADGES if one in causes)
-    return LOOKS[worst], "Depends on the budget"
-
-
-def _cause(row: AnswerRow) -> str:
-    """As measured, but told apart when one of two causes outweighs the other."""
-    return f"mostly {row.main_cause}" if row.main_cause else str(row.cause)
-
-
-def _mean(values: Sequence[Interval | None]) -> float | None:
-    known = [value.estimate for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
-def _listed(values: Sequence[float | None], write: Callable[[float], str]) -> str:
-    return " / ".join("–" if value is None else write(value) for value in values)
-
-
-def _estimates(values: Sequence[Interval | None]) -> str:
-    return _listed([None if value is None else value.estimate for value in values], _nats)
-
-
-def _range(values: Sequence[Interval | None]) -> str:
-    # Several budgets with an interval each would be unreadable in a sentence; the grid has them.
-    if len(values) > 1 or values[0] is None:
-        return ""
-    found = values[0]
-    ends = [_nats(found.low), _nats(found.high)]
-    return "" if ends == [_nats(found.estimate)] * 2 else f" [{', '.join(ends)}]"
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.0f}"
-
-
-def _nats(value: float) -> str:
-    return f"{value:.2f}".replace("-", "−")
-
-
-def half_lives(curves: Sequence[SurvivalCurve]) -> dict[str, int | None]:
-    """Per memory the rewrites after which its state held less than half of the facts, at any budget.
-
-    None when it never came to that. With several budgets the longest counts: every budget had lost it by then.
-    """
-    found: dict[str, int | None] = {}
-    for row in curves:
-        first = next((n for n, share in enumerate(row.share) if share < 0.5), None)
-        known = found.get(row.memory, 0)
-        found[row.memory] = None if first is None or known is None else max(first, known)
-    return found
-
-
 SCRIPTS = ("util.js", "charts.js", "overview.js", "timeline.js", "explorer.js", "main.js")
 DIGITS = 5
 """Decimals of the estimates in the page's data."""
-
-
-def asset(name: str) -> str:
-    """A file of the page, as text."""
-    return resources.files("dssr.reports").joinpath("assets").joinpath(name).read_text(encoding="utf-8")
 
 
 def render_page(study: Study, packed: Packed, against_paper: bool = False) -> str:
@@ -188,16 +50,12 @@ def render_page(study: Study, packed: Packed, against_paper: bool = False) -> st
     )
 
 
-def memory_answers(study: Study, packed: Packed) -> list[Answer]:
-    """One sentence per memory."""
-    rows = answer_rows(study) if any(study.audits.values()) else []
-    return answers(cell_rows(study), rows, half_lives(packed.curves), study.domain.words.task)
+def asset(name: str) -> str:
+    """A file of the page, as text."""
+    return resources.files("dssr.reports").joinpath("assets").joinpath(name).read_text(encoding="utf-8")
 
 
-def inert(value: object) -> str:
-    """JSON that can stand inside a script element: nothing in it can close the element or open a comment."""
-    text = msgspec.json.encode(value).decode("utf-8")
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+# ---------------------------------------------------------------- data for the scripts
 
 
 def _summary(study: Study, cells: Sequence[CellRow], packed: Packed, against_paper: bool) -> dict[str, Any]:
@@ -229,6 +87,12 @@ def _summary(study: Study, cells: Sequence[CellRow], packed: Packed, against_pap
             else "No steps are stored with these episodes, so there is nothing to look at.",
         },
     }
+
+
+def inert(value: object) -> str:
+    """JSON that can stand inside a script element: nothing in it can close the element or open a comment."""
+    text = msgspec.json.encode(value).decode("utf-8")
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _command(study: Study) -> str:
@@ -316,7 +180,7 @@ def _start(cells: Sequence[CellRow], budgets: Sequence[int], packed: Packed) -> 
     }
 
 
-# ---------------------------------------------------------------- words
+# ---------------------------------------------------------------- words around the figures
 
 
 def _counts(study: Study, cells: Sequence[CellRow]) -> list[tuple[str, str]]:
@@ -380,3 +244,146 @@ def _footer(study: Study, packed: Packed) -> str:
     if packed.left_out:
         text += f" {packed.left_out} of {len(study.games)} games are in the numbers only, to keep the page small."
     return text
+
+
+# ---------------------------------------------------------------- one sentence per memory
+
+BADGES = {
+    "both": "Too small and badly chosen",
+    "mostly writer": "Mostly the writer",
+    "writer": "The writer chose badly",
+    "mostly budget": "Mostly the budget",
+    "budget": "The state was too small",
+    "unclear": "Not clear from this run",
+    "neither": "Kept what mattered",
+}
+LOOKS = {
+    "both": "both",
+    "mostly writer": "writer",
+    "writer": "writer",
+    "mostly budget": "budget",
+    "budget": "budget",
+    "unclear": "",
+    "neither": "kept",
+}
+REFERENCES = {"full": "Sees everything", "oracle-b": "Privileged reference"}
+
+Piece = tuple[str, bool]
+"""Text, and whether it is set in bold."""
+
+
+class Answer(Record, frozen=True):
+    """The head line of one memory."""
+
+    name: str
+    verdict: str
+    """Class name of the badge."""
+    badge: str
+    sentence: list[Piece]
+
+    @property
+    def text(self) -> str:
+        """The sentence without its marks."""
+        return "".join(piece for piece, _ in self.sentence)
+
+
+def memory_answers(study: Study, packed: Packed) -> list[Answer]:
+    """One sentence per memory."""
+    rows = answer_rows(study) if any(study.audits.values()) else []
+    return answers(cell_rows(study), rows, half_lives(packed.curves), study.domain.words.task)
+
+
+def answers(
+    cells: Sequence[CellRow], rows: Sequence[AnswerRow], half_lives: Mapping[str, int | None], task: str
+) -> list[Answer]:
+    """One answer per memory, from the rows of the grid and, where decisions were audited, of `answer_rows`.
+
+    `task` is the world's word for what the reveal tells.
+    """
+    found = []
+    for name in dict.fromkeys(row.memory for row in cells):
+        mine = [row for row in rows if row.memory == name]
+        played = [row for row in cells if row.memory == name]
+        found.append(_answer(name, played, sorted(mine, key=lambda row: row.budget or 0), half_lives.get(name), task))
+    return found
+
+
+def half_lives(curves: Sequence[SurvivalCurve]) -> dict[str, int | None]:
+    """Per memory the rewrites after which its state held less than half of the facts, at any budget.
+
+    None when it never came to that. With several budgets the longest counts: every budget had lost it by then.
+    """
+    found: dict[str, int | None] = {}
+    for row in curves:
+        first = next((n for n, share in enumerate(row.share) if share < 0.5), None)
+        known = found.get(row.memory, 0)
+        found[row.memory] = None if first is None or known is None else max(first, known)
+    return found
+
+
+def _answer(name: str, cells: Sequence[CellRow], rows: Sequence[AnswerRow], half_life: int | None, task: str) -> Answer:
+    verdict, badge = _verdict(name, rows)
+    budgets = sorted({row.budget for row in cells if row.budget is not None})
+    sizes: list[int | None] = [*budgets] or [None]
+    won = [_mean([row.success for row in cells if row.budget == size]) for size in sizes]
+    pieces: list[Piece] = [("Won ", False), (f"{_listed(won, _percent)} %", True), (" of games", False)]
+    if budgets:
+        pieces.append((f" at {' / '.join(map(str, budgets))} tokens", False))
+    if any(row.kappa is not None for row in rows):
+        kappa, beta = [row.kappa for row in rows], [row.beta for row in rows]
+        pieces += [(". The writer's choices cost ", False), (_estimates(kappa), True)]
+        pieces += [(f"{_range(kappa)} nats a decision, the budget ", False), (_estimates(beta), True)]
+        pieces.append((_range(beta), False))
+    if half_life is not None:
+        times = "one rewrite" if half_life == 1 else f"{half_life} rewrites"
+        pieces.append((f"; half of the {task} was gone after {times}", False))
+    pieces.append((".", False))
+    return Answer(name, verdict, badge, pieces)
+
+
+def _verdict(name: str, rows: Sequence[AnswerRow]) -> tuple[str, str]:
+    """Class and text of the badge."""
+    if name in REFERENCES:
+        return "", REFERENCES[name]
+    causes = list(dict.fromkeys(_cause(row) for row in rows if row.cause is not None))
+    if not causes:
+        return "", "Not measured"
+    if len(causes) == 1:
+        return LOOKS[causes[0]], BADGES[causes[0]]
+    worst = next(one for one in BADGES if one in causes)
+    return LOOKS[worst], "Depends on the budget"
+
+
+def _cause(row: AnswerRow) -> str:
+    """As measured, but told apart when one of two causes outweighs the other."""
+    return f"mostly {row.main_cause}" if row.main_cause else str(row.cause)
+
+
+def _mean(values: Sequence[Interval | None]) -> float | None:
+    known = [value.estimate for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _listed(values: Sequence[float | None], write: Callable[[float], str]) -> str:
+    return " / ".join("–" if value is None else write(value) for value in values)
+
+
+def _estimates(values: Sequence[Interval | None]) -> str:
+    return _listed([None if value is None else value.estimate for value in values], _nats)
+
+
+def _range(values: Sequence[Interval | None]) -> str:
+    # Several budgets with an interval each would be unreadable in a sentence; the grid has them.
+    if len(values) > 1 or values[0] is None:
+        return ""
+    found = values[0]
+    ends = [_nats(found.low), _nats(found.high)]
+    return "" if ends == [_nats(found.estimate)] * 2 else f" [{', '.join(ends)}]"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.0f}"
+
+
+def _nats(value: float) -> str:
+    return f"{value:.2f}".replace("-", "−")

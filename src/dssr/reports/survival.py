@@ -1,7 +1,4 @@
-"""When each fact worth following was in the state, which rewrite dropped it, and when it was carried out.
-
-Rows read from single episodes: two writers at one write point, rewrites that lost something, starts by place.
-"""
+"""What single episodes show: when a state held each fact of the task, which rewrite dropped it, where Phase B began."""
 
 from collections.abc import Sequence
 
@@ -19,6 +16,9 @@ EXAMPLES = 6
 """Lost facts, and pairs of writers, that a report shows."""
 
 
+# ---------------------------------------------------------------- facts in one episode
+
+
 class Trace(Record, frozen=True):
     """The facts worth following in one episode, step by step."""
 
@@ -28,68 +28,9 @@ class Trace(Record, frozen=True):
     done: tuple[int, ...]
     """Per fact the first step after it was carried out; -1 when it never was."""
     reveal: int
+    """Step at which the facts were told."""
     begin: int
-
-
-class SurvivalCurve(CellGroup, frozen=True):
-    """Share of the facts that the state holds, by rewrites since the reveal."""
-
-    share: tuple[float, ...]
-    """Mean over episodes, by rewrites."""
-    counts: tuple[int, ...]
-    """Episodes in each mean."""
-
-
-class Loss(Record, frozen=True):
-    """A rewrite that dropped a fact which was still needed."""
-
-    memory: str
-    budget: int | None
-    filler: int
-    game: str
-    fact: str
-    step: int
-    rewrites: int
-    """Since the reveal."""
-    before: str
-    """The state that still held it."""
-    after: str
-
-
-class SharedPointRow(Record, frozen=True):
-    """What one of two writers had kept at a write point that both came to."""
-
-    game: str
-    memory: str
-    budget: int | None
-    filler: int
-    step: int
-    held: float
-    """Share of the facts in the state."""
-    state: str
-
-
-class StartRow(CellRow, frozen=True):
-    """A cell with success split by whether Phase B starts where the task is carried out."""
-
-    home_games: int
-    home: Interval | None
-    elsewhere_games: int
-    elsewhere: Interval | None
-
-
-class ProtocolRow(Record, frozen=True):
-    """Regret under one protocol and filler, against the first condition of that memory and budget."""
-
-    memory: str
-    budget: int | None
-    condition: str
-    """Protocol and filler in words."""
-    kappa: Interval | None
-    difference: Interval | None
-    """Minus the first condition; None for that one itself."""
-    problem: str | None
-    """Why the two cannot be compared."""
+    """First decision step."""
 
 
 def trace(domain: Domain, episode: Episode, steps: Sequence[Step]) -> Trace:
@@ -109,9 +50,26 @@ def trace(domain: Domain, episode: Episode, steps: Sequence[Step]) -> Trace:
     return Trace(tuple(marks), filled, tuple(done.get(name, -1) for name in marks), reveal, episode.begin)
 
 
+def held(one: Trace, step: int) -> float:
+    """Share of the facts that the state of a step holds."""
+    return sum(marks[step] == "1" for marks in one.present) / len(one.present) if one.present else 0.0
+
+
 def is_written(episode: Episode, step: Step) -> bool:
     """Whether the step has a state: all have, but for the one after the last decision."""
     return step.index < episode.begin or step.decision is not None
+
+
+# ---------------------------------------------------------------- facts by rewrites
+
+
+class SurvivalCurve(CellGroup, frozen=True):
+    """Share of the facts that the state holds, by rewrites since the reveal."""
+
+    share: tuple[float, ...]
+    """Mean over episodes, by rewrites."""
+    counts: tuple[int, ...]
+    """Episodes in each mean."""
 
 
 class Curves:
@@ -146,9 +104,24 @@ class Curves:
         ]
 
 
-def held(one: Trace, step: int) -> float:
-    """Share of the facts that the state of a step holds."""
-    return sum(marks[step] == "1" for marks in one.present) / len(one.present) if one.present else 0.0
+# ---------------------------------------------------------------- examples of what was lost
+
+
+class Loss(Record, frozen=True):
+    """A rewrite that dropped a fact which was still needed."""
+
+    memory: str
+    budget: int | None
+    filler: int
+    game: str
+    fact: str
+    step: int
+    rewrites: int
+    """Since the reveal."""
+    before: str
+    """The state that still held it."""
+    after: str
+    """The state that no longer did."""
 
 
 def losses(study: Study, limit: int = EXAMPLES) -> list[Loss]:
@@ -173,6 +146,19 @@ def first_loss(domain: Domain, episode: Episode, steps: Sequence[Step]) -> list[
                 since = step - one.reveal
                 return [Loss(cell.memory, cell.budget, cell.filler, game, text, step, since, before, after)]
     return []
+
+
+class SharedPointRow(Record, frozen=True):
+    """What one of two writers had kept at a write point that both came to."""
+
+    game: str
+    memory: str
+    budget: int | None
+    filler: int
+    step: int
+    held: float
+    """Share of the facts in the state."""
+    state: str
 
 
 def shared_point_rows(study: Study, base: str) -> list[SharedPointRow]:
@@ -213,6 +199,19 @@ def _pair(study: Study, cell: Cell, other: Cell) -> list[SharedPointRow]:
     return []
 
 
+# ---------------------------------------------------------------- by start and by protocol
+
+
+class StartRow(CellRow, frozen=True):
+    """A cell with success split by whether Phase B starts where the task is carried out."""
+
+    home_games: int
+    home: Interval | None
+    """Success of the games that start there."""
+    elsewhere_games: int
+    elsewhere: Interval | None
+
+
 def start_rows(study: Study) -> list[StartRow]:
     """The grid with success split by whether Phase B starts where the task is carried out."""
     rows = []
@@ -235,6 +234,20 @@ def start_rows(study: Study) -> list[StartRow]:
             )
         )
     return rows
+
+
+class ProtocolRow(Record, frozen=True):
+    """Regret under one protocol and filler, against the first condition of that memory and budget."""
+
+    memory: str
+    budget: int | None
+    condition: str
+    """Protocol and filler in words."""
+    kappa: Interval | None
+    difference: Interval | None
+    """Minus the first condition; None for that one itself."""
+    problem: str | None
+    """Why the two cannot be compared."""
 
 
 def protocol_rows(study: Study) -> list[ProtocolRow]:

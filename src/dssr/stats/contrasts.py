@@ -1,6 +1,6 @@
-"""Comparisons of conditions measured on the same games. All of them resample games, never points.
+"""Comparisons of conditions measured on the same games, overall and in bins of a distance.
 
-Values in bins of a distance: rewrites since the reveal, or relevance lag.
+All of them resample games, never points. A distance is the rewrites since the reveal, or the relevance lag.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +11,8 @@ import numpy as np
 from dssr.errors import StatsError
 from dssr.stats.bootstrap import Array, Interval, Resampler, align, checked, mean_interval, resampled_means
 from dssr.types import Record
+
+# ---------------------------------------------------------------- pairs of conditions
 
 
 def difference(first: Array, second: Array, sampler: Resampler) -> Interval:
@@ -46,16 +48,20 @@ def change_if_any(first: Array, second: Array, sampler: Resampler) -> Interval |
         return None
 
 
-def game_slopes(values: Array, fillers: Array) -> Array:
-    """Least-squares slope against the filler for each game, `[fillers, games]` to `[games]`.
+def _paired(first: Array, second: Array) -> Array:
+    first, second = checked(first), checked(second)
+    if first.shape != second.shape:
+        raise StatsError(f"Paired values must be of the same games, not of {first.shape[-1]} and {second.shape[-1]}.")
+    return first - second
 
-    As every game has the same fillers, the mean of these is the slope of the pooled regression.
-    """
-    values, fillers = checked(values), np.asarray(fillers, dtype=np.float64)
-    centred = fillers - fillers.mean()
-    if values.shape[0] != fillers.shape[0] or not centred.any():
-        raise StatsError(f"A slope needs values at two or more different fillers, not at {fillers.tolist()}.")
-    return np.asarray(centred @ values / (centred @ centred))
+
+def over_fillers(columns: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
+    """Per game the mean of its means at each filler; every game must be there at every filler."""
+    games, values = align({f"filler {filler}": column for filler, column in sorted(columns.items())})
+    return dict(zip(games, values.mean(0).tolist(), strict=True))
+
+
+# ---------------------------------------------------------------- slopes against the filler
 
 
 def slope(values: Array, fillers: Array, sampler: Resampler) -> Interval:
@@ -68,17 +74,19 @@ def slope_difference(first: Array, second: Array, fillers: Array, sampler: Resam
     return difference(game_slopes(first, fillers), game_slopes(second, fillers), sampler)
 
 
-def over_fillers(columns: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
-    """Per game the mean of its means at each filler; every game must be there at every filler."""
-    games, values = align({f"filler {filler}": column for filler, column in sorted(columns.items())})
-    return dict(zip(games, values.mean(0).tolist(), strict=True))
+def game_slopes(values: Array, fillers: Array) -> Array:
+    """Least-squares slope against the filler for each game, `[fillers, games]` to `[games]`.
+
+    As every game has the same fillers, the mean of these is the slope of the pooled regression.
+    """
+    values, fillers = checked(values), np.asarray(fillers, dtype=np.float64)
+    centred = fillers - fillers.mean()
+    if values.shape[0] != fillers.shape[0] or not centred.any():
+        raise StatsError(f"A slope needs values at two or more different fillers, not at {fillers.tolist()}.")
+    return np.asarray(centred @ values / (centred @ centred))
 
 
-def _paired(first: Array, second: Array) -> Array:
-    first, second = checked(first), checked(second)
-    if first.shape != second.shape:
-        raise StatsError(f"Paired values must be of the same games, not of {first.shape[-1]} and {second.shape[-1]}.")
-    return first - second
+# ---------------------------------------------------------------- bins of a distance
 
 
 class Binned(Record, frozen=True):
@@ -93,30 +101,6 @@ class Binned(Record, frozen=True):
     """In a comparison: change relative to the second condition, where that is told from zero."""
     left_out: tuple[str, ...] = ()
     """In a comparison: games with values in the bin under one condition only."""
-
-
-def labels(edges: Sequence[int]) -> list[str]:
-    """Names of the bins that start at these edges: `0`, `1-2`, …, `60+`."""
-    if list(edges) != sorted(set(edges)):
-        raise StatsError(f"The edges of bins must rise, and {list(edges)} do not.")
-    ends = [f"{a}" if b - a == 1 else f"{a}-{b - 1}" for a, b in pairwise(edges)]
-    return [*ends, f"{edges[-1]}+"]
-
-
-def bin_of(value: float, edges: Sequence[int]) -> int | None:
-    """Index of the bin that holds the value; None below the first edge."""
-    place = int(np.searchsorted(np.asarray(edges), value, side="right")) - 1
-    return place if place >= 0 else None
-
-
-def by_game(points: Iterable[tuple[str, float, float]], edges: Sequence[int]) -> list[dict[str, list[float]]]:
-    """(game, distance, value) points sorted into bins: per bin, each game's values."""
-    bins: list[dict[str, list[float]]] = [{} for _ in edges]
-    for game, distance, value in points:
-        place = bin_of(distance, edges)
-        if place is not None:
-            bins[place].setdefault(game, []).append(value)
-    return bins
 
 
 def binned_means(points: Iterable[tuple[str, float, float]], edges: Sequence[int], sampler: Resampler) -> list[Binned]:
@@ -153,6 +137,30 @@ def binned_contrast(
             )
         )
     return rows
+
+
+def labels(edges: Sequence[int]) -> list[str]:
+    """Names of the bins that start at these edges: `0`, `1-2`, …, `60+`."""
+    if list(edges) != sorted(set(edges)):
+        raise StatsError(f"The edges of bins must rise, and {list(edges)} do not.")
+    ends = [f"{a}" if b - a == 1 else f"{a}-{b - 1}" for a, b in pairwise(edges)]
+    return [*ends, f"{edges[-1]}+"]
+
+
+def bin_of(value: float, edges: Sequence[int]) -> int | None:
+    """Index of the bin that holds the value; None below the first edge."""
+    place = int(np.searchsorted(np.asarray(edges), value, side="right")) - 1
+    return place if place >= 0 else None
+
+
+def by_game(points: Iterable[tuple[str, float, float]], edges: Sequence[int]) -> list[dict[str, list[float]]]:
+    """(game, distance, value) points sorted into bins: per bin, each game's values."""
+    bins: list[dict[str, list[float]]] = [{} for _ in edges]
+    for game, distance, value in points:
+        place = bin_of(distance, edges)
+        if place is not None:
+            bins[place].setdefault(game, []).append(value)
+    return bins
 
 
 def _means(games: Mapping[str, Sequence[float]]) -> dict[str, float]:

@@ -1,0 +1,1 @@
+"""Training writers and readers."""

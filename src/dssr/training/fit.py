@@ -1,18 +1,16 @@
-"""LoRA adapters: what a training needs to know, and adapters made fresh, loaded to go on, saved with a card.
+"""Training a LoRA adapter: what one training is, the writer's two methods, and adapters on disk.
 
-Adapters are on all linear layers, without dropout or weight decay.
+Adapters are on all linear layers, without dropout or weight decay. Examples come in a fixed order, and a killed
+training goes on from its last checkpoint. The writer is trained with trl:
 
-The writer's training with trl: fixed order, checkpoints, and going on after a kill.
+Round 0 is supervised (`train_sft`): a fresh adapter learns to write the best candidate.
 
-Round 0 (SFT): a fresh adapter learns to write the best candidate.
-
-Rounds 1 and on: direct preference optimisation with a likelihood term on the chosen state.
+Rounds 1 and on are direct preference optimisation (`train_dpo`) with a likelihood term on the chosen state:
 
     L = -log sigmoid(beta * [(log p(c) - log p_ref(c)) - (log p(r) - log p_ref(r))]) - weight * mean log p(c_token)
 
 The previous round's adapter is where training starts and what it is measured against. trl does exactly this when it
 is given a model with a loaded adapter and no `peft_config`: it keeps a frozen copy of that adapter as the reference.
-
 """
 
 import hashlib
@@ -42,14 +40,17 @@ from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 from dssr.errors import ModelError
 from dssr.models.adapters import SETTINGS, WEIGHTS, fits_base, stamp_adapter, weights_digest
 from dssr.models.base import Message
-from dssr.training import fit as lora
 from dssr.training.round import Example, Preference
 from dssr.types import Record
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 OnStep = Callable[[int, int], None]
-"""Is told after each optimizer step: (done, of)."""
+"""Called after each optimizer step: (done, of)."""
+
+
+def nobody(done: int, of: int) -> None:
+    """Listens to no step."""
 
 
 class Fit(Record, frozen=True):
@@ -70,7 +71,9 @@ class Fit(Record, frozen=True):
     warmup: float
     """Share of the steps."""
     rank: int
+    """Of the adapter's matrices."""
     alpha: int
+    """The adapter's output is scaled by alpha / rank."""
     dtype: str = "float32"
     """Of the base; on a GPU, bfloat16 is also what is computed in."""
     revision: str | None = None
@@ -86,6 +89,7 @@ class Fit(Record, frozen=True):
 
     @property
     def on_cpu(self) -> bool:
+        """Whether it trains without a GPU."""
         return self.place == "cpu"
 
     @property
@@ -94,8 +98,174 @@ class Fit(Record, frozen=True):
         return DTYPES[self.dtype] is torch.bfloat16
 
 
-def nobody(done: int, of: int) -> None:
-    """Listens to no step."""
+# ---------------------------------------------------------------- the writer's methods
+
+
+def train_sft(fit: Fit, examples: Sequence[Example], on_step: OnStep = nobody) -> str:
+    """Train, save to `fit.out`, and return the adapter's content hash. A killed call goes on from its checkpoint."""
+    if not examples:
+        raise ModelError("There is nothing to train on: no write point has a candidate; collect more episodes.")
+    rows = [{"prompt": chat(one.messages), "completion": assistant(one.reply)} for one in examples]
+    trainer = SFTTrainer(
+        model=fresh(fit),
+        args=SFTConfig(**trainer_settings(fit), completion_only_loss=True),
+        train_dataset=dataset(rows),
+        processing_class=AutoTokenizer.from_pretrained(fit.base, revision=fit.revision),
+    )
+    run_trainer(trainer, fit.work, on_step)
+    return save(trainer.model, fit, {"examples": len(rows), "method": "sft"})
+
+
+class PreferenceLoss(Record, frozen=True):
+    """The constants of the preference loss, as in the head of this file."""
+
+    beta: float
+    chosen_weight: float
+    """Of the likelihood term."""
+
+
+def train_dpo(
+    fit: Fit, preferences: Sequence[Preference], previous: Path, loss: PreferenceLoss, on_step: OnStep = nobody
+) -> str:
+    """Train from the previous round's adapter, save to `fit.out`, and return the content hash."""
+    if not preferences:
+        raise ModelError("There is no pair to train on; see the gap distribution of this round's candidates.")
+    trainer = preference_trainer(fit, load(fit, previous), preferences, loss)
+    run_trainer(trainer, fit.work, on_step)
+    facts = {"pairs": len(preferences), "method": "dpo", "previous": content_hash(previous)}
+    return save(trainer.model, fit, facts)
+
+
+def preference_trainer(
+    fit: Fit, model: PeftModel, preferences: Sequence[Preference], loss: PreferenceLoss
+) -> DPOTrainer:
+    """A trainer of the model's adapter against a frozen copy of itself."""
+    rows = [
+        {"prompt": chat(one.messages), "chosen": assistant(one.chosen), "rejected": assistant(one.rejected)}
+        for one in preferences
+    ]
+    return DPOTrainer(
+        model=model,
+        ref_model=None,
+        args=DPOConfig(
+            **trainer_settings(fit),
+            beta=loss.beta,
+            loss_type=["sigmoid", "sft"],
+            loss_weights=[1.0, loss.chosen_weight],
+        ),
+        train_dataset=dataset(rows),
+        processing_class=AutoTokenizer.from_pretrained(fit.base, revision=fit.revision),
+    )
+
+
+class Replies(NamedTuple):
+    """Summed log-probabilities of the two replies of each pair, under one model."""
+
+    chosen: torch.Tensor
+    rejected: torch.Tensor
+
+
+def preference_loss(
+    policy: Replies, reference: Replies, chosen_tokens: torch.Tensor, loss: PreferenceLoss
+) -> torch.Tensor:
+    """The loss in the head of this file, per pair; what training must equal."""
+    margin = (policy.chosen - reference.chosen) - (policy.rejected - reference.rejected)
+    return -torch.nn.functional.logsigmoid(loss.beta * margin) - loss.chosen_weight * policy.chosen / chosen_tokens
+
+
+# ---------------------------------------------------------------- trl
+
+SAVE_EVERY = 10
+"""Optimizer steps between checkpoints: what a kill costs at most, and more than saving takes."""
+KEPT = 2
+"""Checkpoints kept: the newest may be half-written when a kill comes."""
+
+
+def run_trainer(trainer: Any, work: Path, on_step: OnStep) -> None:
+    """Train to the end, from the last whole checkpoint if there is one."""
+    found = [path for path in work.glob("checkpoint-*") if (path / "trainer_state.json").is_file()]
+    newest = str(max(found, key=lambda path: int(path.name.split("-")[1]))) if found else None
+    trainer.remove_callback(PrinterCallback)  # it prints to stdout, where programs read our output
+    trainer.add_callback(CheckpointRestorer(newest))
+    trainer.add_callback(StepReporter(on_step))
+    trainer.train(resume_from_checkpoint=newest)
+
+
+def trainer_settings(fit: Fit) -> dict[str, Any]:
+    """Arguments for any trl trainer. One sequence per forward pass: its `sft` term is then a mean per sequence.
+
+    With a base in half precision the computation on a GPU is too; on a CPU only the stored weights are.
+    """
+    return {
+        "output_dir": str(fit.work),
+        "per_device_train_batch_size": 1,
+        "gradient_accumulation_steps": fit.batch,
+        "learning_rate": fit.rate,
+        "num_train_epochs": fit.epochs,
+        "lr_scheduler_type": "linear",
+        "warmup_steps": fit.warmup,
+        "seed": fit.seed % (1 << 31),
+        "data_seed": fit.seed % (1 << 31),
+        "max_length": None,
+        "bf16": fit.half and not fit.on_cpu,
+        "use_cpu": fit.on_cpu,
+        "gradient_checkpointing": not fit.on_cpu,
+        "save_strategy": "steps",
+        "save_steps": SAVE_EVERY,
+        "save_total_limit": KEPT,
+        "logging_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "dataloader_num_workers": 0,
+    }
+
+
+def chat(messages: Sequence[Message]) -> list[dict[str, str]]:
+    """A request as trl wants it."""
+    return [{"role": message.role, "content": message.content} for message in messages]
+
+
+def assistant(reply: str) -> list[dict[str, str]]:
+    """A reply as trl wants it."""
+    return [{"role": "assistant", "content": reply}]
+
+
+def dataset(rows: list[dict[str, Any]]) -> Dataset:
+    """Rows for a trl trainer, which prepares them without a progress bar of its own."""
+    disable_progress_bars()
+    return Dataset.from_list(rows)
+
+
+class CheckpointRestorer(TrainerCallback):  # type: ignore[misc]
+    """Loads the trained adapter of a checkpoint.
+
+    transformers restores a checkpoint's adapters from its sub-folders alone; when a frozen reference lies beside the
+    trained adapter, the trained one stands at the top, is passed over, and training would start again from scratch.
+    """
+
+    def __init__(self, checkpoint: str | None) -> None:
+        self.checkpoint = checkpoint
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: Any
+    ) -> None:
+        """After transformers has restored what it restores."""
+        if self.checkpoint is not None:
+            set_peft_model_state_dict(rest["model"], load_file(f"{self.checkpoint}/{WEIGHTS}"), adapter_name="default")
+
+
+class StepReporter(TrainerCallback):  # type: ignore[misc]
+    """Tells how many optimizer steps are done."""
+
+    def __init__(self, on_step: OnStep) -> None:
+        self.on_step = on_step
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: Any) -> None:
+        """Called by the trainer after each optimizer step."""
+        self.on_step(state.global_step, state.max_steps)
+
+
+# ---------------------------------------------------------------- adapters
 
 
 def load_base(fit: Fit) -> PreTrainedModel:
@@ -179,162 +349,3 @@ def _readme(card: Mapping[str, Any]) -> str:
     lines = [f"# Adapter {card.get('name', '')}".rstrip(), "", "| field | value |", "|---|---|"]
     lines += [f"| {name} | {json.dumps(value, ensure_ascii=False)} |" for name, value in sorted(card.items())]
     return "\n".join(lines) + "\n"
-
-
-SAVE_EVERY = 10
-"""Optimizer steps between checkpoints: what a kill costs at most, and more than saving takes."""
-KEPT = 2
-"""Checkpoints kept: the newest may be half-written when a kill comes."""
-
-
-class PreferenceLoss(Record, frozen=True):
-    """The constants of the loss above."""
-
-    beta: float
-    chosen_weight: float
-
-
-class Replies(NamedTuple):
-    """Summed log-probabilities of the two replies of each pair, under one model."""
-
-    chosen: torch.Tensor
-    rejected: torch.Tensor
-
-
-def chat(messages: Sequence[Message]) -> list[dict[str, str]]:
-    """A request as trl wants it."""
-    return [{"role": message.role, "content": message.content} for message in messages]
-
-
-def assistant(reply: str) -> list[dict[str, str]]:
-    """A reply as trl wants it."""
-    return [{"role": "assistant", "content": reply}]
-
-
-def dataset(rows: list[dict[str, Any]]) -> Dataset:
-    """Rows for a trl trainer, which prepares them without a progress bar of its own."""
-    disable_progress_bars()
-    return Dataset.from_list(rows)
-
-
-def trainer_settings(fit: Fit) -> dict[str, Any]:
-    """Arguments for any trl trainer. One sequence per forward pass: its `sft` term is then a mean per sequence.
-
-    With a base in half precision the computation on a GPU is too; on a CPU only the stored weights are.
-    """
-    return {
-        "output_dir": str(fit.work),
-        "per_device_train_batch_size": 1,
-        "gradient_accumulation_steps": fit.batch,
-        "learning_rate": fit.rate,
-        "num_train_epochs": fit.epochs,
-        "lr_scheduler_type": "linear",
-        "warmup_steps": fit.warmup,
-        "seed": fit.seed % (1 << 31),
-        "data_seed": fit.seed % (1 << 31),
-        "max_length": None,
-        "bf16": fit.half and not fit.on_cpu,
-        "use_cpu": fit.on_cpu,
-        "gradient_checkpointing": not fit.on_cpu,
-        "save_strategy": "steps",
-        "save_steps": SAVE_EVERY,
-        "save_total_limit": KEPT,
-        "logging_strategy": "no",
-        "report_to": "none",
-        "disable_tqdm": True,
-        "dataloader_num_workers": 0,
-    }
-
-
-class CheckpointRestorer(TrainerCallback):  # type: ignore[misc]
-    """Loads the trained adapter of a checkpoint.
-
-    transformers restores a checkpoint's adapters from its sub-folders alone; when a frozen reference lies beside the
-    trained adapter, the trained one stands at the top, is passed over, and training would start again from scratch.
-    """
-
-    def __init__(self, checkpoint: str | None) -> None:
-        self.checkpoint = checkpoint
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: Any
-    ) -> None:
-        if self.checkpoint is not None:
-            set_peft_model_state_dict(rest["model"], load_file(f"{self.checkpoint}/{WEIGHTS}"), adapter_name="default")
-
-
-class StepReporter(TrainerCallback):  # type: ignore[misc]
-    """Tells how many optimizer steps are done."""
-
-    def __init__(self, on_step: OnStep) -> None:
-        self.on_step = on_step
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: Any) -> None:
-        self.on_step(state.global_step, state.max_steps)
-
-
-def run_trainer(trainer: Any, work: Path, on_step: OnStep) -> None:
-    """Train to the end, from the last whole checkpoint if there is one."""
-    found = [path for path in work.glob("checkpoint-*") if (path / "trainer_state.json").is_file()]
-    newest = str(max(found, key=lambda path: int(path.name.split("-")[1]))) if found else None
-    trainer.remove_callback(PrinterCallback)  # it prints to stdout, where programs read our output
-    trainer.add_callback(CheckpointRestorer(newest))
-    trainer.add_callback(StepReporter(on_step))
-    trainer.train(resume_from_checkpoint=newest)
-
-
-def train_sft(fit: Fit, examples: Sequence[Example], on_step: OnStep = nobody) -> str:
-    """Train, save to `fit.out`, and return the adapter's content hash. A killed call goes on from its checkpoint."""
-    if not examples:
-        raise ModelError("There is nothing to train on: no write point has a candidate; collect more episodes.")
-    rows = [{"prompt": chat(one.messages), "completion": assistant(one.reply)} for one in examples]
-    trainer = SFTTrainer(
-        model=lora.fresh(fit),
-        args=SFTConfig(**trainer_settings(fit), completion_only_loss=True),
-        train_dataset=dataset(rows),
-        processing_class=AutoTokenizer.from_pretrained(fit.base, revision=fit.revision),
-    )
-    run_trainer(trainer, fit.work, on_step)
-    return lora.save(trainer.model, fit, {"examples": len(rows), "method": "sft"})
-
-
-def preference_loss(
-    policy: Replies, reference: Replies, chosen_tokens: torch.Tensor, loss: PreferenceLoss
-) -> torch.Tensor:
-    """The loss above, per pair; what training must equal."""
-    margin = (policy.chosen - reference.chosen) - (policy.rejected - reference.rejected)
-    return -torch.nn.functional.logsigmoid(loss.beta * margin) - loss.chosen_weight * policy.chosen / chosen_tokens
-
-
-def preference_trainer(
-    fit: Fit, model: PeftModel, preferences: Sequence[Preference], loss: PreferenceLoss
-) -> DPOTrainer:
-    """A trainer of the model's adapter against a frozen copy of itself."""
-    rows = [
-        {"prompt": chat(one.messages), "chosen": assistant(one.chosen), "rejected": assistant(one.rejected)}
-        for one in preferences
-    ]
-    return DPOTrainer(
-        model=model,
-        ref_model=None,
-        args=DPOConfig(
-            **trainer_settings(fit),
-            beta=loss.beta,
-            loss_type=["sigmoid", "sft"],
-            loss_weights=[1.0, loss.chosen_weight],
-        ),
-        train_dataset=dataset(rows),
-        processing_class=AutoTokenizer.from_pretrained(fit.base, revision=fit.revision),
-    )
-
-
-def train_dpo(
-    fit: Fit, preferences: Sequence[Preference], previous: Path, loss: PreferenceLoss, on_step: OnStep = nobody
-) -> str:
-    """Train from the previous round's adapter, save to `fit.out`, and return the content hash."""
-    if not preferences:
-        raise ModelError("There is no pair to train on; see the gap distribution of this round's candidates.")
-    trainer = preference_trainer(fit, lora.load(fit, previous), preferences, loss)
-    run_trainer(trainer, fit.work, on_step)
-    facts = {"pairs": len(preferences), "method": "dpo", "previous": lora.content_hash(previous)}
-    return lora.save(trainer.model, fit, facts)

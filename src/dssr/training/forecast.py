@@ -28,6 +28,8 @@ TRAINING_WORK = ("collection", "candidates", "scoring", "training")
 
 
 class Forecast(Record, frozen=True):
+    """What the rounds still owed will take."""
+
     loads: tuple[Load, ...]
     hours: float
     most_hours: float
@@ -48,6 +50,7 @@ class EpisodeSize:
 
     @property
     def begin(self) -> int:
+        """Number of the first decision step."""
         return self.walk.steps - 1
 
 

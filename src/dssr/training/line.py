@@ -74,6 +74,7 @@ class Line:
 
     @property
     def finished(self) -> bool:
+        """Whether its summary is written."""
         return (self.directory / "summary.json").exists()
 
     async def train(self, rounds: range) -> list[Row]:

@@ -1,8 +1,8 @@
-"""Which round of which variant is kept: validation success, averaged over the fillers. Pure functions.
+"""What a training came to: how each round did on validation games, which round is kept, and what the signal rewarded.
 
-What a round's validation says: success and regret per filler, beside the untrained writer on the same games.
-
-What the training signal rewards: does the best-scored candidate hold more of the task? Pure functions.
+A round's success and regret stand beside those of the untrained writer on the same games. The round that is kept has
+the highest validation success, averaged over the fillers. The signal is right when the best-scored candidate of a write
+point holds more of the task than the worst-scored one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +20,12 @@ from dssr.stats.bootstrap import Interval
 from dssr.stats.contrasts import bin_of, labels
 from dssr.training.round import best, gap_report
 from dssr.types import Record
+
+# ---------------------------------------------------------------- rounds
+
+UNTRAINED = "untrained"
+BEFORE = -1
+"""The round of the untrained writer."""
 
 
 class RoundResult(Record, frozen=True):
@@ -60,106 +66,8 @@ def _interval(estimate: float | None, low: float | None, high: float | None) -> 
     return None if estimate is None or low is None or high is None else Interval(estimate, low, high)
 
 
-class CreditRow(Record, frozen=True):
-    """What the candidates of one group of write points held; log `credit` of a training run."""
-
-    candidates: str
-    """Which set: variant and round."""
-    group: str
-    """`all`, a filler, or a stretch of steps since the reveal."""
-    points: int
-    coverage_all: float
-    coverage_best: float
-    coverage_worst: float
-    all_zero: float
-    """Share of points where no candidate holds any fact worth following."""
-    differ: float
-    """Share of points whose candidates differ in coverage."""
-    best_above: float | None
-    """Of those that differ, share where the best-scored candidate covers more than the worst-scored one; None when
-    no point differs."""
-    best_below: float | None
-
-
-class PairRow(Record, frozen=True):
-    """How far apart the candidates of a round were, and how many spelt out an action; log `pairs`."""
-
-    candidates: str
-    """Which set: variant and round."""
-    points: int
-    qualifying: float
-    """Share of points with at least one pair."""
-    pairs: int
-    lower: float
-    """Quartiles of best minus worst score over all points."""
-    median: float
-    upper: float
-    largest: float
-    actions: float = field(name="commands")
-    """Share of candidates that hold an admissible action word for word."""
-    actions_best: float = field(name="commands_best")
-    """The same among the best-scored candidates."""
-
-
-class CoverageRow(Record, frozen=True):
-    """What the candidates still held of the task so many steps after they could first know it; log `coverage`."""
-
-    candidates: str
-    since: str
-    """Bin of steps since the reveal."""
-    points: int
-    coverage: float
-
-
-UNTRAINED = "untrained"
-BEFORE = -1
-"""The round of the untrained writer."""
-
-
-class ValidatedRound(Record, frozen=True):
-    """One writer after one round."""
-
-    writer: str
-    seed: int
-    round: int
-    success: float
-    """Averaged over the fillers."""
-
-
-def validated_rounds(rows: Iterable[RoundResult]) -> list[ValidatedRound]:
-    """Every trained round, in the order of the rows; all must have been validated at the same fillers."""
-    found: dict[tuple[str, int, int], dict[int, float]] = {}
-    for row in rows:
-        if row.writer != UNTRAINED:
-            found.setdefault((row.writer, row.seed, row.round), {})[row.filler] = row.success
-    fillers = {tuple(sorted(cells)) for cells in found.values()}
-    if len(fillers) > 1:
-        raise StatsError(f"Rounds validated at different fillers, {sorted(fillers)}, cannot be ranked; compare alike.")
-    return [ValidatedRound(*key, mean(cells.values())) for key, cells in found.items()]
-
-
-def best_rounds(rows: Iterable[RoundResult]) -> dict[str, ValidatedRound]:
-    """The best round of each writer, judged on its first seed; of equals the earlier round, which is cheaper."""
-    first: dict[str, int] = {}
-    best: dict[str, ValidatedRound] = {}
-    for one in sorted(validated_rounds(rows), key=lambda one: (one.seed, one.round)):
-        if one.seed == first.setdefault(one.writer, one.seed) and (
-            one.writer not in best or one.success > best[one.writer].success
-        ):
-            best[one.writer] = one
-    return best
-
-
-def selected(rows: Sequence[RoundResult]) -> ValidatedRound:
-    """The best of the best rounds; of equals the writer whose rows came first."""
-    best = best_rounds(rows)
-    if not best:
-        raise StatsError("No trained round has been validated, so there is nothing to select; run `dssr train` first.")
-    order = list(dict.fromkeys(row.writer for row in rows))
-    return max(best.values(), key=lambda one: (one.success, -order.index(one.writer)))
-
-
 def untrained_results(run: Run, seed: int) -> list[RoundResult]:
+    """The writer that training starts from, one result per filler."""
     return [_result(cell, UNTRAINED, BEFORE, seed, []) for cell in cell_rows(Study.load([run]))]
 
 
@@ -207,8 +115,110 @@ def shown(results: Sequence[RoundResult]) -> dict[str, Any]:
     return row
 
 
+# ---------------------------------------------------------------- selection
+
+
+class ValidatedRound(Record, frozen=True):
+    """One writer after one round."""
+
+    writer: str
+    seed: int
+    round: int
+    success: float
+    """Averaged over the fillers."""
+
+
+def selected(rows: Sequence[RoundResult]) -> ValidatedRound:
+    """The best of the best rounds; of equals the writer whose rows came first."""
+    best = best_rounds(rows)
+    if not best:
+        raise StatsError("No trained round has been validated, so there is nothing to select; run `dssr train` first.")
+    order = list(dict.fromkeys(row.writer for row in rows))
+    return max(best.values(), key=lambda one: (one.success, -order.index(one.writer)))
+
+
+def best_rounds(rows: Iterable[RoundResult]) -> dict[str, ValidatedRound]:
+    """The best round of each writer, judged on its first seed; of equals the earlier round, which is cheaper."""
+    first: dict[str, int] = {}
+    best: dict[str, ValidatedRound] = {}
+    for one in sorted(validated_rounds(rows), key=lambda one: (one.seed, one.round)):
+        if one.seed == first.setdefault(one.writer, one.seed) and (
+            one.writer not in best or one.success > best[one.writer].success
+        ):
+            best[one.writer] = one
+    return best
+
+
+def validated_rounds(rows: Iterable[RoundResult]) -> list[ValidatedRound]:
+    """Every trained round, in the order of the rows; all must have been validated at the same fillers."""
+    found: dict[tuple[str, int, int], dict[int, float]] = {}
+    for row in rows:
+        if row.writer != UNTRAINED:
+            found.setdefault((row.writer, row.seed, row.round), {})[row.filler] = row.success
+    fillers = {tuple(sorted(cells)) for cells in found.values()}
+    if len(fillers) > 1:
+        raise StatsError(f"Rounds validated at different fillers, {sorted(fillers)}, cannot be ranked; compare alike.")
+    return [ValidatedRound(*key, mean(cells.values())) for key, cells in found.items()]
+
+
+# ---------------------------------------------------------------- what the signal rewards
+
 Groups = Mapping[str, Sequence[Candidate]]
 """Candidates by the key of their point."""
+
+
+class CreditRow(Record, frozen=True):
+    """What the candidates of one group of write points held; log `credit` of a training run."""
+
+    candidates: str
+    """Which set: variant and round."""
+    group: str
+    """`all`, a filler, or a stretch of steps since the reveal."""
+    points: int
+    coverage_all: float
+    coverage_best: float
+    """Of the best-scored candidate of each point."""
+    coverage_worst: float
+    """Of the worst-scored one."""
+    all_zero: float
+    """Share of points where no candidate holds any fact worth following."""
+    differ: float
+    """Share of points whose candidates differ in coverage."""
+    best_above: float | None
+    """Of those that differ, share where the best-scored candidate covers more than the worst-scored one; None when
+    no point differs."""
+    best_below: float | None
+    """The opposite: share where it covers less."""
+
+
+class PairRow(Record, frozen=True):
+    """How far apart the candidates of a round were, and how many spelt out an action; log `pairs`."""
+
+    candidates: str
+    """Which set: variant and round."""
+    points: int
+    qualifying: float
+    """Share of points with at least one pair."""
+    pairs: int
+    lower: float
+    """Quartiles of best minus worst score over all points."""
+    median: float
+    upper: float
+    largest: float
+    actions: float = field(name="commands")
+    """Share of candidates that hold an admissible action word for word."""
+    actions_best: float = field(name="commands_best")
+    """The same among the best-scored candidates."""
+
+
+class CoverageRow(Record, frozen=True):
+    """What the candidates still held of the task so many steps after they could first know it; log `coverage`."""
+
+    candidates: str
+    since: str
+    """Bin of steps since the reveal."""
+    points: int
+    coverage: float
 
 
 def credit_rows(
@@ -226,11 +236,13 @@ def credit_rows(
         inside = [point for point in known if bin_of(point.since_reveal, edges) == place]
         parts[f"{label} steps after reveal"] = inside
     return [
-        _row(name, part, [groups[point.key] for point in inside], score) for part, inside in parts.items() if inside
+        _credit_row(name, part, [groups[point.key] for point in inside], score)
+        for part, inside in parts.items()
+        if inside
     ]
 
 
-def _row(name: str, part: str, groups: Sequence[Sequence[Candidate]], score: str) -> CreditRow:
+def _credit_row(name: str, part: str, groups: Sequence[Sequence[Candidate]], score: str) -> CreditRow:
     held = [[_coverage(one) for one in group] for group in groups]
     tops = [_coverage(best(group, score)) for group in groups]
     bottoms = [_coverage(worst(group, score)) for group in groups]
@@ -250,17 +262,6 @@ def _row(name: str, part: str, groups: Sequence[Sequence[Candidate]], score: str
     )
 
 
-def coverage_rows(name: str, points: Iterable[WritePoint], groups: Groups, edges: Sequence[int]) -> list[CoverageRow]:
-    """Mean coverage of the candidates against steps since the reveal."""
-    found: dict[int, list[float]] = {}
-    for point in points:
-        group, place = groups.get(point.key, ()), bin_of(point.since_reveal, edges)
-        if place is not None and _covered(group):
-            found.setdefault(place, []).append(mean(_coverage(one) for one in group))
-    named = labels(edges)
-    return [CoverageRow(name, named[place], len(found[place]), mean(found[place])) for place in sorted(found)]
-
-
 def pair_row(name: str, groups: Groups, score: str, gap: float, most: int) -> PairRow:
     """Gaps, pairs, and how often candidates spell out an action."""
     filled = [group for group in groups.values() if group]
@@ -277,6 +278,17 @@ def pair_row(name: str, groups: Groups, score: str, gap: float, most: int) -> Pa
         actions=_rate(one.hint for group in filled for one in group),
         actions_best=_rate(best(group, score).hint for group in filled),
     )
+
+
+def coverage_rows(name: str, points: Iterable[WritePoint], groups: Groups, edges: Sequence[int]) -> list[CoverageRow]:
+    """Mean coverage of the candidates against steps since the reveal."""
+    found: dict[int, list[float]] = {}
+    for point in points:
+        group, place = groups.get(point.key, ()), bin_of(point.since_reveal, edges)
+        if place is not None and _covered(group):
+            found.setdefault(place, []).append(mean(_coverage(one) for one in group))
+    named = labels(edges)
+    return [CoverageRow(name, named[place], len(found[place]), mean(found[place])) for place in sorted(found)]
 
 
 def worst(candidates: Sequence[Candidate], score: str) -> Candidate:

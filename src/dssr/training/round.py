@@ -35,9 +35,6 @@ from dssr.training.variants import Variant
 from dssr.types import Cell, Game, Job, Played, Record
 from dssr.worlds.archive import Archive, Worlds
 
-AT_ONCE = 32
-"""Episodes scored together: fewer than are played together, since each holds the roll-forwards of all its points."""
-
 
 class Example(Record, frozen=True):
     """A request to the writer and the reply it should have given."""
@@ -54,13 +51,7 @@ class Preference(Record, frozen=True):
     rejected: str
 
 
-class Pair(Record, frozen=True):
-    """Two candidates of one point, far enough apart to learn from."""
-
-    point: str
-    chosen: str
-    rejected: str
-    gap: float
+# ---------------------------------------------------------------- which episodes are played
 
 
 def round_jobs(games: Sequence[Game], config: Config, memory: str, number: int, seed: int) -> list[Job]:
@@ -94,9 +85,21 @@ def round_jobs(games: Sequence[Game], config: Config, memory: str, number: int, 
     return jobs
 
 
+# ---------------------------------------------------------------- which candidates are learnt from
+
+
 def best(candidates: Sequence[Candidate], score: str) -> Candidate:
     """The highest score; among equals the earliest sample."""
     return max(candidates, key=lambda one: (one.scores[score], -one.index))
+
+
+class Pair(Record, frozen=True):
+    """Two candidates of one point, far enough apart to learn from."""
+
+    point: str
+    chosen: str
+    rejected: str
+    gap: float
 
 
 def pairs_of(candidates: Sequence[Candidate], score: str, gap: float, most: int) -> list[Pair]:
@@ -144,8 +147,10 @@ def gap_report(groups: Sequence[Sequence[Candidate]], score: str, gap: float, mo
     )
 
 
+# ---------------------------------------------------------------- the round
+
 AT_ONCE = 32
-"""Episodes whose candidates are tried together; each holds the roll-forwards of all its candidates."""
+"""Episodes scored together: fewer than are played together, since each holds the roll-forwards of all its points."""
 
 
 class Round:

@@ -49,10 +49,12 @@ class Variant(Record, frozen=True):
 
 
 def names(config: WriterConfig) -> tuple[str, ...]:
+    """Every variant that a configuration can train, the main one first."""
     return (MAIN, *(f"k{size}" for size in config.targets[:-1]), "no-hint", "outcome", "a4")
 
 
 def variant_of(name: str, config: WriterConfig) -> Variant:
+    """The variant of a name, with what it changes of the main one."""
     longest = config.targets[-1]
     common = Variant(
         name=name,

@@ -1,0 +1,1 @@
+"""Games: kinds of worlds, and archives of games."""

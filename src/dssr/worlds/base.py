@@ -82,7 +82,9 @@ class World(Protocol):
     """One game, open for playing. Equal calls give equal answers, in any order, in any process."""
 
     @property
-    def game(self) -> Game: ...
+    def game(self) -> Game:
+        """What is being played."""
+        ...
 
     @property
     def goal(self) -> str:
@@ -122,7 +124,9 @@ class World(Protocol):
         """What makes the game useless, one sentence each: something needed is never shown, the reference loses …"""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of what the world holds open."""
+        ...
 
 
 # ---------------------------------------------------------------- one kind of world
@@ -132,7 +136,9 @@ class KeyFact(Protocol):
     """A fact worth following: told at the reveal, and to be kept until it is carried out."""
 
     @property
-    def text(self) -> str: ...
+    def text(self) -> str:
+        """As the reveal tells it."""
+        ...
 
     def held_in(self, state: str) -> bool:
         """Whether a state still tells it."""
@@ -169,6 +175,7 @@ class Words(NamedTuple):
 
     @property
     def chunks(self) -> tuple[ChunkKind, ...]:
+        """All kinds of stretches."""
         return self.reveal_chunk, self.visit_chunk, self.block_chunk
 
 
@@ -192,7 +199,9 @@ class Domain(Protocol):
         ...
 
     @property
-    def words(self) -> Words: ...
+    def words(self) -> Words:
+        """How reports speak of it."""
+        ...
 
     @property
     def form_words(self) -> Collection[str]:

@@ -1,6 +1,7 @@
-"""Makes an archive: the world makes single games, this lists them; resumable after a kill.
+"""Making archives of games, and packing them into single files.
 
-Archives that come with the package, packed, so that a first run makes no games.
+`make_archive` makes what a configuration asks for and goes on after a kill. `provided` gives the folder of an archive
+and, when nothing is there, unpacks the one that comes with the package, so that a first run makes no games.
 
 A packed archive is one `.tar.xz` file with `archive.json`, `manifest.jsonl` and both files of every game, as
 `dssr games make` wrote them. The same archive always packs to the same tar. To pack one again:
@@ -9,7 +10,6 @@ A packed archive is one `.tar.xz` file with `archive.json`, `manifest.jsonl` and
     python -c "from dssr.worlds.make import pack; pack('made/demo', 'demo.tar.xz')"
 
 The demo's lies in `archives/` beside this file; those of the tests lie in `tests/games/`.
-
 """
 
 import fcntl
@@ -33,6 +33,9 @@ from dssr.worlds.base import Domain, GamePlan, find_domain
 
 OnProgress = Callable[[int, int], None]
 """Told how many games are made, and of how many."""
+
+
+# ---------------------------------------------------------------- making
 
 
 def make_archive(
@@ -103,7 +106,10 @@ def make_all(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
+# ---------------------------------------------------------------- packed archives
+
 FOLDER = Path(__file__).parent / "archives"
+"""Of the packed archives that come with the package."""
 SUFFIX = ".tar.xz"
 
 

@@ -74,12 +74,15 @@ class HFModel:
         self._texts: list[PendingRequest[Tokenized]] = []
 
     def fingerprint(self, adapter: str | None = None) -> str:
+        """Of weights, adapter, tokenizer and template, and numerics."""
         return digest_of("hf", self.weights, self.adapters.digest(adapter), self.tokenizer.digest, self.numerics)
 
     def prompt_tokens(self, messages: Sequence[Message]) -> int:
+        """Length of the prompt under the chat template."""
         return len(self.tokenizer.chat(messages))
 
     async def generate(self, request: Generate) -> Generated:
+        """Join the next batch of replies."""
         if request.max_tokens < 1 or not 0 <= request.temperature < float("inf"):
             raise ModelError(
                 f"This model cannot generate {request.max_tokens} tokens at temperature {request.temperature}; "
@@ -89,6 +92,7 @@ class HFModel:
         return result
 
     async def choose(self, request: Choose) -> Chosen:
+        """Join the next batch of choices."""
         unknown = [label for label in request.labels if label not in self.labels]
         if unknown or not request.labels:
             raise ModelError(
@@ -98,6 +102,7 @@ class HFModel:
         return result
 
     async def close(self) -> None:
+        """Stop batching and free the memory of caches."""
         self.batcher.close()
         self.prefiller.cache.clear()
         self.decoder.release()

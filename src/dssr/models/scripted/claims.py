@@ -1,12 +1,11 @@
-"""A claim is one atomic fact a memory can hold or lose; a list of claims, oldest first, is all a scripted writer knows.
+"""What a scripted writer knows: claims, and the reading of claims from what TextWorld prints.
 
-Names come from the text alone: no list of foods, rooms or doors is built in. Only the recipe's verbs, the tool and
-the appliances they need are fixed, because the game's rules fix them.
+A claim is one atomic fact a memory can hold or lose; a list of claims, oldest first, is all the writer knows. Names
+come from the text alone: no list of foods, rooms or doors is built in. Only the recipe's verbs, the tool and the
+appliances they need are fixed, because the game's rules fix them.
 
-Reads what TextWorld prints: rooms, exits, furniture, things, the inventory sentence and the recipe.
-
-TextWorld words the same fact in many ways. These patterns follow the shapes of its sentences, so any name works.
-
+`look` reads an observation: rooms, exits, furniture, things, the inventory sentence and the recipe. TextWorld words the
+same fact in many ways; the patterns follow the shapes of its sentences, so any name works.
 """
 
 import re
@@ -15,14 +14,17 @@ from typing import Literal, NamedTuple
 
 from dssr.worlds.cooking.words import COOKS, KNIFE, VERBS
 
-Kind = Literal["here", "carry", "at", "fixture", "exit", "need", "do", "did", "way"]
-
 TOOL = KNIFE
 APPLIANCES = {verb: VERBS[verb].tool for verb in COOKS}
 """Cooking verb to the appliance that does it."""
 PARTICIPLES = {verb: row.done for verb, row in VERBS.items()}
 """Recipe verb to the word that shows it was done."""
 FLOOR = "floor"
+
+
+# ---------------------------------------------------------------- claims
+
+Kind = Literal["here", "carry", "at", "fixture", "exit", "need", "do", "did", "way"]
 
 
 class Claim(NamedTuple):
@@ -50,6 +52,20 @@ def key(claim: Claim) -> tuple[str, ...]:
     return (claim.kind, *claim.args)
 
 
+def put(claims: list[Claim], new: Claim) -> list[Claim]:
+    """The claims with `new` at the end, in place of whatever it replaces."""
+    replaced = key(new)
+    return [claim for claim in claims if key(claim) != replaced] + [new]
+
+
+def mend(claims: list[Claim], new: Claim) -> list[Claim]:
+    """The claims with `new` where the claim stood that it replaces, or else at the end."""
+    replaced = key(new)
+    if all(key(claim) != replaced for claim in claims):
+        return [*claims, new]
+    return [new if key(claim) == replaced else claim for claim in claims]
+
+
 def here(claims: list[Claim]) -> str | None:
     """The room the claims say the player is in."""
     return next((claim.args[0] for claim in reversed(claims) if claim.kind == "here"), None)
@@ -71,49 +87,12 @@ def is_done(verb: str, words: str) -> bool:
     return PARTICIPLES.get(verb, "") in words.split()
 
 
-def put(claims: list[Claim], new: Claim) -> list[Claim]:
-    """The claims with `new` at the end, in place of whatever it replaces."""
-    replaced = key(new)
-    return [claim for claim in claims if key(claim) != replaced] + [new]
-
-
-def mend(claims: list[Claim], new: Claim) -> list[Claim]:
-    """The claims with `new` where the claim stood that it replaces, or else at the end."""
-    replaced = key(new)
-    if all(key(claim) != replaced for claim in claims):
-        return [*claims, new]
-    return [new if key(claim) == replaced else claim for claim in claims]
-
-
-_WORDS = frozenset(PARTICIPLES.values()) | {"raw", "burned"}
-_DIRECTION = r"(north|south|east|west)"
-
-_HEADER = re.compile(r"-= (.+?) =-")
-_INVENTORY = re.compile(r"You are carrying(?: nothing|: ?([^\n]*?))\.?\s*$", re.M)
-_DOOR = re.compile(rf"\bThere is (?:an?) (open|closed|locked) ([^.]+?) leading {_DIRECTION}\b")
-_EXIT = re.compile(rf"(?:\bexit to the |\btry going ){_DIRECTION}\b")
-_NAME = r"((?!(?:in|on|at|of|is|and)\b)[\w'-]+(?: (?!(?:in|on|at|of|is|and)\b)[\w'-]+){0,3}?)"
-_FIXTURE = re.compile(
-    r"(?:see|make out|seeing|find|notice|it's|it's just|here's|there[!,]|to|onto|than|reveal) "
-    rf"an? (?:(closed|open|opened|locked) )?{_NAME}"
-    r"(?=\s*(?:[.!?]|, so there|, which looks| here\b| nearby\b| close by\b| in the (?:room|corner)| right there))",
-    re.I,
-)
-_STANDING = re.compile(
-    rf"\bAn? (closed|open|opened|locked) {_NAME}(?:, which looks \w+,)? ?is (?:here|in the|nearby|close|right)"
-)
-_CONTAINS = re.compile(r"\bThe ([\w' -]+?) contains ([^.!?]+)")
-_EMPTIED = re.compile(r"\bThe ([\w' -]+?) is empty\b")
-_ON = re.compile(r"\bOn the ([\w' -]+?),? you (?:can )?(?:see|make out) ([^.!?]+)")
-_ON_AFTER = re.compile(r"\bYou (?:can )?see ((?:an?|some) [^.!?]+?) on the ([\w' -]+?)(?=[.!?,]|$)")
-_ON_FLOOR = re.compile(r"\bThere (?:is|are) ([^.!?]+?) on the floor\b")
-_OPENED = re.compile(r"^You open (?:the )?([\w' -]+?)(?:, revealing ([^.\n]+))?\.", re.M)
-_LOOKING = re.compile(r"^[\w-]+ looking ")
-_RECIPE = re.compile(r"Ingredients:\s*\n(.*?)\n\s*\n?Directions:\s*\n(.*?)(?:\n\s*\n|\Z)", re.S)
-_BLOCK = re.compile(r"^> ?(.+)$", re.M)
+# ---------------------------------------------------------------- observations
 
 
 class Thing(NamedTuple):
+    """A thing as printed: its name, and what was done to it."""
+
     name: str
     words: str
     """Preparations, for example `sliced roasted`, or `raw`."""
@@ -139,22 +118,6 @@ class Sight(NamedTuple):
     """Ingredients, and (verb, ingredient) directives."""
 
 
-def things(phrase: str) -> tuple[Thing, ...]:
-    """The members of a list such as `a knife, some salt and a sliced carrot`."""
-    parts = re.split(r",? and (?=(?:an?|some|the) )|, (?=(?:an?|some|the) )", phrase.strip())
-    found = [re.match(r"(?:an?|some|the) (.+?)(?:, so there's that.*)?$", part.strip()) for part in parts]
-    return tuple(thing(match.group(1)) for match in found if match)
-
-
-def thing(name: str) -> Thing:
-    """Splits preparation words from a printed name."""
-    parts = name.strip().split(" ")
-    cut = 0
-    while cut < len(parts) - 1 and parts[cut] in _WORDS:
-        cut += 1
-    return Thing(" ".join(parts[cut:]), " ".join(parts[:cut]))
-
-
 @lru_cache(maxsize=4096)
 def look(observation: str) -> Sight:
     """Everything one observation says."""
@@ -174,6 +137,33 @@ def look(observation: str) -> Sight:
         inventory=things(inventory.group(1) or "") if inventory else None,
         recipe=_recipe(body),
     )
+
+
+def things(phrase: str) -> tuple[Thing, ...]:
+    """The members of a list such as `a knife, some salt and a sliced carrot`."""
+    parts = re.split(r",? and (?=(?:an?|some|the) )|, (?=(?:an?|some|the) )", phrase.strip())
+    found = [re.match(r"(?:an?|some|the) (.+?)(?:, so there's that.*)?$", part.strip()) for part in parts]
+    return tuple(thing(match.group(1)) for match in found if match)
+
+
+def thing(name: str) -> Thing:
+    """Splits preparation words from a printed name."""
+    parts = name.strip().split(" ")
+    cut = 0
+    while cut < len(parts) - 1 and parts[cut] in _WORDS:
+        cut += 1
+    return Thing(" ".join(parts[cut:]), " ".join(parts[:cut]))
+
+
+def blocks(history: str) -> list[tuple[str | None, str]]:
+    """Splits a rendered history into (command, observation) pairs; text before the first command has none."""
+    starts = list(_BLOCK.finditer(history))
+    lead = history[: starts[0].start()] if starts else history
+    found: list[tuple[str | None, str]] = [(None, lead.strip())] if lead.strip() else []
+    for index, match in enumerate(starts):
+        end = starts[index + 1].start() if index + 1 < len(starts) else len(history)
+        found.append((match.group(1).strip(), history[match.end() : end].strip()))
+    return found
 
 
 def _exits(text: str) -> tuple[tuple[str, str, str], ...]:
@@ -227,12 +217,31 @@ def _recipe(text: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]] | 
     return names, tuple(directives)
 
 
-def blocks(history: str) -> list[tuple[str | None, str]]:
-    """Splits a rendered history into (command, observation) pairs; text before the first command has none."""
-    starts = list(_BLOCK.finditer(history))
-    lead = history[: starts[0].start()] if starts else history
-    found: list[tuple[str | None, str]] = [(None, lead.strip())] if lead.strip() else []
-    for index, match in enumerate(starts):
-        end = starts[index + 1].start() if index + 1 < len(starts) else len(history)
-        found.append((match.group(1).strip(), history[match.end() : end].strip()))
-    return found
+# ---------------------------------------------------------------- shapes of printed sentences
+
+_WORDS = frozenset(PARTICIPLES.values()) | {"raw", "burned"}
+_DIRECTION = r"(north|south|east|west)"
+_NAME = r"((?!(?:in|on|at|of|is|and)\b)[\w'-]+(?: (?!(?:in|on|at|of|is|and)\b)[\w'-]+){0,3}?)"
+
+_HEADER = re.compile(r"-= (.+?) =-")
+_INVENTORY = re.compile(r"You are carrying(?: nothing|: ?([^\n]*?))\.?\s*$", re.M)
+_DOOR = re.compile(rf"\bThere is (?:an?) (open|closed|locked) ([^.]+?) leading {_DIRECTION}\b")
+_EXIT = re.compile(rf"(?:\bexit to the |\btry going ){_DIRECTION}\b")
+_FIXTURE = re.compile(
+    r"(?:see|make out|seeing|find|notice|it's|it's just|here's|there[!,]|to|onto|than|reveal) "
+    rf"an? (?:(closed|open|opened|locked) )?{_NAME}"
+    r"(?=\s*(?:[.!?]|, so there|, which looks| here\b| nearby\b| close by\b| in the (?:room|corner)| right there))",
+    re.I,
+)
+_STANDING = re.compile(
+    rf"\bAn? (closed|open|opened|locked) {_NAME}(?:, which looks \w+,)? ?is (?:here|in the|nearby|close|right)"
+)
+_CONTAINS = re.compile(r"\bThe ([\w' -]+?) contains ([^.!?]+)")
+_EMPTIED = re.compile(r"\bThe ([\w' -]+?) is empty\b")
+_ON = re.compile(r"\bOn the ([\w' -]+?),? you (?:can )?(?:see|make out) ([^.!?]+)")
+_ON_AFTER = re.compile(r"\bYou (?:can )?see ((?:an?|some) [^.!?]+?) on the ([\w' -]+?)(?=[.!?,]|$)")
+_ON_FLOOR = re.compile(r"\bThere (?:is|are) ([^.!?]+?) on the floor\b")
+_OPENED = re.compile(r"^You open (?:the )?([\w' -]+?)(?:, revealing ([^.\n]+))?\.", re.M)
+_LOOKING = re.compile(r"^[\w-]+ looking ")
+_RECIPE = re.compile(r"Ingredients:\s*\n(.*?)\n\s*\n?Directions:\s*\n(.*?)(?:\n\s*\n|\Z)", re.S)
+_BLOCK = re.compile(r"^> ?(.+)$", re.M)

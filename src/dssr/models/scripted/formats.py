@@ -1,12 +1,8 @@
-"""Claims as text in the four prompted formats. `parse.py` reads them back.
+"""Claims as text and back: `render` writes a state in one of the four prompted formats, `understand` reads any context.
 
-Sections stand newest first: who copies a state until the budget ends loses what was not touched for long. Only `guide`
-puts the recipe before everything else.
-
-Reads the lines of `oracle-b`, which name only what still matters and give ways as lists of moves.
-
-Reads states back into claims: the four prompted formats, and raw history standing alone or after a state.
-
+Sections of a state stand newest first: who copies it until the budget ends loses what was not touched for long. Only
+`guide` puts the recipe before everything else. A context may also be raw history, alone or after a state, or the lines
+of `oracle-b`, which name only what still matters and give ways as lists of moves.
 """
 
 import re
@@ -21,6 +17,9 @@ FORMATS: tuple[Format, ...] = ("summary", "belief", "slots", "guide")
 SLOTS = ("Progress:", "Attempted actions:", "Saved observations:")
 NOTHING = "none"
 RECIPE = "Recipe"
+
+
+# ---------------------------------------------------------------- writing states
 
 
 def render(style: Format, claims: list[Claim]) -> str:
@@ -138,36 +137,7 @@ def _prepared(name: str, words: str) -> str:
     return f"{words} {name}" if words else name
 
 
-_FIRST = "Room: "
-_LINE_WAY = re.compile(r"Way to (.+?): (.+)$")
-_THING = re.compile(r"The (.+?): (?:(carried)|(?:(in|on) ([^,;]+), )?([^,;]+))(?:; (.+))?$")
-
-
-def is_lines(context: str) -> bool:
-    return context.startswith(_FIRST)
-
-
-def parse_lines(context: str) -> list[Claim]:
-    """The claims of all lines."""
-    first, *rest = context.splitlines()
-    claims = [Claim("here", (first.removeprefix(_FIRST).strip(),))]
-    for line in rest:
-        if way := _LINE_WAY.match(line):
-            claims.append(Claim("way", (way[1], way[2].split(", ")[0])))
-        elif thing := _THING.match(line):
-            claims += _thing(*thing.groups(default=""))
-    return claims
-
-
-def _thing(name: str, is_carried: str, preposition: str, holder: str, room: str, verbs: str) -> list[Claim]:
-    if name in APPLIANCES.values():
-        return [Claim("fixture", (name, room, ""))]
-    claims = [] if is_carried else [Claim("at", (name, preposition, holder, room, ""))]
-    if name != TOOL:
-        claims.append(Claim("need", (name,)))
-        claims += [Claim("do", (verb, name)) for verb in verbs.split(", ") if verb in PARTICIPLES]
-    return claims
-
+# ---------------------------------------------------------------- reading contexts
 
 _TAG = re.compile(r"\s*\[(?:certain|likely|unsure)\]\s*$")
 _SENTENCE = re.compile(r"(?<=[.])\s+|\n+")
@@ -179,15 +149,6 @@ _ARTICLE = re.compile(r"^(?:an?|some|the) ")
 _RAW = re.compile(r"^(?:> ?\S|-= .+? =-)", re.M)
 
 
-def parse(text: str) -> list[Claim]:
-    """The claims of a state, oldest first; sentences of any other kind say nothing to the scripted model."""
-    claims: list[Claim] = []
-    for piece in reversed(_SENTENCE.split(text)):
-        for claim in _claims(_TAG.sub("", piece).strip().rstrip(".")):
-            claims = put(claims, claim)
-    return claims
-
-
 def understand(context: str) -> list[Claim]:
     """The claims of any reader's context: `oracle-b`, a state, raw history, or a state followed by raw steps."""
     if is_lines(context):
@@ -197,7 +158,16 @@ def understand(context: str) -> list[Claim]:
     return finished(replay(parse(context[:start]), context[start:]))
 
 
-def _claims(piece: str) -> list[Claim]:
+def parse(text: str) -> list[Claim]:
+    """The claims of a state, oldest first; sentences of any other kind say nothing to the scripted model."""
+    claims: list[Claim] = []
+    for piece in reversed(_SENTENCE.split(text)):
+        for claim in _piece_claims(_TAG.sub("", piece).strip().rstrip(".")):
+            claims = put(claims, claim)
+    return claims
+
+
+def _piece_claims(piece: str) -> list[Claim]:
     for label in (SLOTS[0], SLOTS[2]):
         piece = piece.removeprefix(label).strip()
     head, colon, rest = piece.partition(": ")
@@ -205,7 +175,7 @@ def _claims(piece: str) -> list[Claim]:
     if piece.startswith(SLOTS[1]):
         return [Claim("did", (command,)) for command in rest.split(", ") if command != NOTHING]
     if not colon:
-        return _plain(piece[:1].lower() + piece[1:])
+        return _plain_claims(piece[:1].lower() + piece[1:])
     if label == "tried":
         return [Claim("did", (rest,))]
     if label == "recipe":
@@ -217,7 +187,7 @@ def _claims(piece: str) -> list[Claim]:
     return []
 
 
-def _plain(piece: str) -> list[Claim]:
+def _plain_claims(piece: str) -> list[Claim]:
     if piece.startswith("you are in the "):
         return [Claim("here", (piece[15:],))]
     if piece.startswith("you carry "):
@@ -255,3 +225,37 @@ def _read_way(part: str, room: str) -> Claim | None:
         return None
     direction, to, state, door = match.groups()
     return Claim("exit", (room, direction, to or "", door or "", state or ""))
+
+
+# ---------------------------------------------------------------- reading oracle-b
+
+_LINE_ROOM = "Room: "
+_LINE_WAY = re.compile(r"Way to (.+?): (.+)$")
+_LINE_THING = re.compile(r"The (.+?): (?:(carried)|(?:(in|on) ([^,;]+), )?([^,;]+))(?:; (.+))?$")
+
+
+def is_lines(context: str) -> bool:
+    """Whether a context is `oracle-b`'s."""
+    return context.startswith(_LINE_ROOM)
+
+
+def parse_lines(context: str) -> list[Claim]:
+    """The claims of all lines."""
+    first, *rest = context.splitlines()
+    claims = [Claim("here", (first.removeprefix(_LINE_ROOM).strip(),))]
+    for line in rest:
+        if way := _LINE_WAY.match(line):
+            claims.append(Claim("way", (way[1], way[2].split(", ")[0])))
+        elif thing := _LINE_THING.match(line):
+            claims += _line_claims(*thing.groups(default=""))
+    return claims
+
+
+def _line_claims(name: str, is_carried: str, preposition: str, holder: str, room: str, verbs: str) -> list[Claim]:
+    if name in APPLIANCES.values():
+        return [Claim("fixture", (name, room, ""))]
+    claims = [] if is_carried else [Claim("at", (name, preposition, holder, room, ""))]
+    if name != TOOL:
+        claims.append(Claim("need", (name,)))
+        claims += [Claim("do", (verb, name)) for verb in verbs.split(", ") if verb in PARTICIPLES]
+    return claims

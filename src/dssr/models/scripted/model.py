@@ -1,9 +1,7 @@
-"""A tokenizer without a vocabulary: words and marks, long words in pieces, and every id spells its own bytes.
+"""The scripted model: a forgetful writer and a planning reader behind the same interface as any other model.
 
-The scripted model: a forgetful writer and a planning reader behind the same interface as any other model.
-
-It answers from the messages alone. It has no weights, loads nothing, and runs a whole study in seconds.
-
+It answers from the messages alone. It has no weights, loads nothing, and runs a whole study in seconds. Its tokenizer
+has no vocabulary: words and marks, long words in pieces, and every id spells its own bytes.
 """
 
 import re
@@ -18,6 +16,8 @@ from dssr.models.scripted.reader import logprobs
 from dssr.models.scripted.writer import rewrite
 from dssr.seeds import digest_of, rng_of
 
+# ---------------------------------------------------------------- the tokenizer
+
 _PIECE = re.compile(r" ?\w+| ?[^\w\s]|\s")
 _BYTES = 7
 """Bytes of text per token, so that an id stays below 2**63."""
@@ -30,9 +30,11 @@ class WordTokenizer:
 
     @property
     def name(self) -> str:
+        """For records."""
         return "words"
 
     def encode(self, text: str) -> list[int]:
+        """One id per piece of text, more for long words."""
         ids: list[int] = []
         for piece in _PIECE.findall(text):
             spaced = len(piece) > 1 and piece[0] == " "
@@ -43,6 +45,7 @@ class WordTokenizer:
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
+        """The text that the ids spell; refuses numbers that are no ids."""
         data = bytearray()
         for number in ids:
             raw = number.to_bytes((number.bit_length() + 7) // 8, "big") if number > 0 else b""
@@ -54,6 +57,8 @@ class WordTokenizer:
         except UnicodeDecodeError:
             return data.decode("utf-8", "replace")
 
+
+# ---------------------------------------------------------------- the model
 
 MESSAGE_TOKENS = 4
 """Tokens that a chat template would add per message."""
@@ -71,24 +76,30 @@ class ScriptedModel:
 
     @property
     def name(self) -> str:
+        """For records."""
         return "scripted"
 
     @property
     def tokenizer(self) -> WordTokenizer:
+        """Words and marks."""
         return self._tokenizer
 
     @property
     def context_length(self) -> int:
+        """Most tokens a prompt and its reply may take together."""
         return self._context_length
 
     def fingerprint(self, adapter: str | None = None) -> str:
+        """Of the retention and the rules; there are no weights."""
         _no_adapter(adapter)
         return digest_of("scripted", self.retention, _code())
 
     def prompt_tokens(self, messages: Sequence[Message]) -> int:
+        """Length of the prompt, as if a chat template had framed it."""
         return sum(MESSAGE_TOKENS + self._count(message.content) for message in messages)
 
     async def generate(self, request: Generate) -> Generated:
+        """The next state, with claims forgotten by chance; the chance comes from the request."""
         self._check(request.messages, request.max_tokens, request.adapter)
         order = order_of(request.messages)
         content = [(message.role, message.content) for message in request.messages]
@@ -100,6 +111,7 @@ class ScriptedModel:
         return Generated(text, self._count(text))
 
     async def choose(self, request: Choose) -> Chosen:
+        """How likely the planning reader finds each option."""
         self._check(request.messages, 1, request.adapter)
         return Chosen(logprobs(question_of(request.messages), request.labels))
 

@@ -43,6 +43,7 @@ class Order(NamedTuple):
 
 
 def order_of(messages: tuple[Message, ...]) -> Order:
+    """What a writer's messages ask for."""
     match = _WRITER.match(_user(messages))
     if match is None:
         raise ModelError(
@@ -58,6 +59,7 @@ def order_of(messages: tuple[Message, ...]) -> Order:
 
 
 def question_of(messages: tuple[Message, ...]) -> Question:
+    """What a reader's messages ask."""
     match = _READER.match(_user(messages))
     if match is None:
         raise ModelError(

@@ -98,6 +98,7 @@ class CookingPlan:
         return None
 
     def take(self, name: str) -> str | None:
+        """The command that takes a thing, or the next one on the way to it."""
         for option in self.options:
             if option == f"take {name}" or option.startswith(f"take {name} from "):
                 return option
@@ -110,6 +111,7 @@ class CookingPlan:
         return None
 
     def use(self, command: str, appliance: str | None) -> str | None:
+        """The command itself, or the next one on the way to the appliance it needs."""
         if command in self.options:
             return command
         rooms = [claim.args[1] for claim in self.claims if claim.kind == "fixture" and claim.args[0] == appliance]
@@ -123,6 +125,7 @@ class CookingPlan:
         return self.leave(lambda room: room == target)
 
     def leave(self, is_goal: Callable[[str], bool]) -> str | None:
+        """First command of the shortest way through known rooms to one that fits."""
         if self.room is None:
             return None
         first: dict[str, Claim | None] = {self.room: None}
@@ -140,6 +143,7 @@ class CookingPlan:
         return None
 
     def step(self, way: Claim | None) -> str | None:
+        """The command for one exit; a closed door is opened first."""
         if way is None:
             return None
         _, direction, _, door, _ = way.args

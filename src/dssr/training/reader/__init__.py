@@ -1,0 +1,1 @@
+"""Training the reader, and accepting it."""

@@ -25,28 +25,9 @@ from dssr.training.reader.dagger import with_reader
 from dssr.types import Episode, Progress, Record
 
 
-@verb
-async def reader_accept(
-    config: Config | str = "nano",
-    *,
-    adapter: str | Path | None = None,
-    out: str | Path | None = None,
-    resume: bool = False,
-    progress: Progress = silent,
-) -> "Acceptance":
-    """Play validation games with the full history and no filler, and write down whether the reader is good enough."""
-    settings = configured(config)
-    if adapter is not None:
-        settings = with_reader(settings, Path(adapter))
-    async with Session(settings, progress) as session:
-        grid = grid_of(settings, session.archive, ["full"], fillers=[0])
-        place = Path(out) if out else place_of(settings, "diagnose", msgspec.to_builtins(grid))
-        run = await measure_grid(session, grid, place, resume)
-    verdict = acceptance(run.read("episodes", Episode), settings.reader.accept)
-    return note_acceptance(settings, run.info.models["reader"], verdict, run.path)
-
-
 class Acceptance(Record, frozen=True):
+    """What one reader reached, as it is written down."""
+
     reader: str
     """Fingerprint."""
     success: float
@@ -65,10 +46,49 @@ class Acceptance(Record, frozen=True):
         return self.success >= self.threshold
 
 
-def acceptance_file(config: Config, reader: str) -> Path:
-    """Where the acceptance of a reader, given by its fingerprint, is written down."""
-    name = digest_of(reader, load_prompts(config.agent.prompts).reader, msgspec.to_builtins(config.games))
-    return Path(config.data) / "readers" / f"{name}.json"
+@verb
+async def reader_accept(
+    config: Config | str = "nano",
+    *,
+    adapter: str | Path | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: Progress = silent,
+) -> Acceptance:
+    """Play validation games with the full history and no filler, and write down whether the reader is good enough."""
+    settings = configured(config)
+    if adapter is not None:
+        settings = with_reader(settings, Path(adapter))
+    async with Session(settings, progress) as session:
+        grid = grid_of(settings, session.archive, ["full"], fillers=[0])
+        place = Path(out) if out else place_of(settings, "diagnose", msgspec.to_builtins(grid))
+        run = await measure_grid(session, grid, place, resume)
+    verdict = acceptance(run.read("episodes", Episode), settings.reader.accept)
+    return note_acceptance(settings, run.info.models["reader"], verdict, run.path)
+
+
+def acceptance(episodes: Iterable[Episode], threshold: float) -> dict[str, Any]:
+    """`success`, `games`, `accepted` and the success at each level; an error is no verdict."""
+    won: dict[int, list[bool]] = defaultdict(list)
+    for episode in episodes:
+        if episode.error is not None:
+            error = episode.error.rstrip(".")
+            raise StatsError(f"Game {episode.job.game} failed ({error}); the reader cannot be judged without it.")
+        won[episode.level].append(episode.outcome == "won")
+    if not won:
+        raise StatsError("No episode was played, so the reader cannot be judged; make the archive's valid games first.")
+    by_level = {str(level): sum(values) / len(values) for level, values in sorted(won.items())}
+    success = sum(by_level.values()) / len(by_level)
+    return {
+        "success": success,
+        "games": sum(map(len, won.values())),
+        "accepted": success >= threshold,
+        "threshold": threshold,
+        "levels": by_level,
+    }
+
+
+# ---------------------------------------------------------------- what is written down
 
 
 def note_acceptance(config: Config, reader: str, verdict: dict[str, Any], run: Path) -> Acceptance:
@@ -109,22 +129,7 @@ def require_accepted(config: Config, reader: str) -> Acceptance:
     return found
 
 
-def acceptance(episodes: Iterable[Episode], threshold: float) -> dict[str, Any]:
-    """`success`, `games`, `accepted` and the success at each level; an error is no verdict."""
-    won: dict[int, list[bool]] = defaultdict(list)
-    for episode in episodes:
-        if episode.error is not None:
-            error = episode.error.rstrip(".")
-            raise StatsError(f"Game {episode.job.game} failed ({error}); the reader cannot be judged without it.")
-        won[episode.level].append(episode.outcome == "won")
-    if not won:
-        raise StatsError("No episode was played, so the reader cannot be judged; make the archive's valid games first.")
-    by_level = {str(level): sum(values) / len(values) for level, values in sorted(won.items())}
-    success = sum(by_level.values()) / len(by_level)
-    return {
-        "success": success,
-        "games": sum(map(len, won.values())),
-        "accepted": success >= threshold,
-        "threshold": threshold,
-        "levels": by_level,
-    }
+def acceptance_file(config: Config, reader: str) -> Path:
+    """Where the acceptance of a reader, given by its fingerprint, is written down."""
+    name = digest_of(reader, load_prompts(config.agent.prompts).reader, msgspec.to_builtins(config.games))
+    return Path(config.data) / "readers" / f"{name}.json"

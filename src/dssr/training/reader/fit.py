@@ -1,9 +1,8 @@
-"""The label loss: cross-entropy of the answer's label at the last prompt position, over the full vocabulary.
+"""The reader's training: cross-entropy of the answer's label at the last prompt position, over the full vocabulary.
 
-Prompts of one episode are laid out as a tree (`PromptTree`): what they have in common is computed once, and
-logits exist only where a label is predicted, so that long histories need no truncation and little memory.
-
-The reader's training loop: LoRA, AdamW, warm-up and linear decay, checkpoints from which a killed job goes on.
+`train_reader` is the loop: LoRA, AdamW, warm-up and linear decay, checkpoints from which a killed job goes on. Prompts
+of one episode are laid out as a tree (`PromptTree`): what they have in common is computed once, and logits exist only
+where a label is predicted, so that long histories need no truncation and little memory.
 """
 
 import io
@@ -20,12 +19,11 @@ from dssr.agent.prompts import reader_messages
 from dssr.errors import ModelError
 from dssr.models.tokenizers import HFTokenizer, label_ids
 from dssr.record.files import write_whole
-from dssr.training import fit as lora
-from dssr.training.fit import Fit, OnStep, nobody
+from dssr.training.fit import Fit, OnStep, fresh, nobody, save
 from dssr.training.reader.dagger import ReaderPoint, batches
 from dssr.types import LABELS
 
-ATTENTION = "dssr_tree"
+# ---------------------------------------------------------------- prompt trees
 
 
 @dataclass(frozen=True)
@@ -34,6 +32,7 @@ class Prompt:
 
     ids: tuple[int, ...]
     label: int
+    """Token of the reference action's label."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +103,18 @@ class PromptTree:
         return self._masks[size, seen]
 
 
+def prompt_trees(groups: Sequence[Sequence[Prompt]], most_tokens: int) -> list[PromptTree]:
+    """As few rows as fit the limit; a group that alone is longer gets a row of its own."""
+    made = [PromptTree()]
+    for group in groups:
+        lone = PromptTree()
+        lone.add(group)
+        if made[-1].ids and len(made[-1].ids) + len(lone.ids) > most_tokens:
+            made.append(PromptTree())
+        made[-1].add(group)
+    return made
+
+
 def common(one: Sequence[int], other: Sequence[int]) -> int:
     """Length of the common beginning."""
     shortest = min(len(one), len(other))
@@ -115,6 +126,11 @@ def common(one: Sequence[int], other: Sequence[int]) -> int:
         else:
             high = middle - 1
     return low
+
+
+# ---------------------------------------------------------------- the label loss
+
+ATTENTION = "dssr_tree"
 
 
 def _attention(
@@ -141,17 +157,7 @@ def label_losses(model: Any, tree: PromptTree) -> torch.Tensor:
     return functional.cross_entropy(logits.float(), torch.tensor(tree.labels, device=device), reduction="none")
 
 
-def prompt_trees(groups: Sequence[Sequence[Prompt]], most_tokens: int) -> list[PromptTree]:
-    """As few rows as fit the limit; a group that alone is longer gets a row of its own."""
-    made = [PromptTree()]
-    for group in groups:
-        lone = PromptTree()
-        lone.add(group)
-        if made[-1].ids and len(made[-1].ids) + len(lone.ids) > most_tokens:
-            made.append(PromptTree())
-        made[-1].add(group)
-    return made
-
+# ---------------------------------------------------------------- training
 
 SAVE_EVERY = 25
 """Optimizer steps between checkpoints, and between looks at the held-out points, which cost a pass over all of them."""
@@ -200,7 +206,7 @@ def train_reader(
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(weights, lr=fit.rate, weight_decay=0.0)
     curve: list[Row] = []
-    done = _restore(fit, model, optimizer, curve)
+    done = _restore_state(fit, model, optimizer, curve)
     if done == 0 and held_out:
         curve.append({"step": 0, "of": len(plan), **evaluate(model, questions, held_out)})
     for step in range(done, len(plan)):
@@ -212,14 +218,23 @@ def train_reader(
         if (step + 1) % SAVE_EVERY == 0 or step + 1 == len(plan):
             row = {"step": step + 1, "of": len(plan), "loss": loss}
             curve.append(row | evaluate(model, questions, held_out))
-            _save(fit, model, optimizer, curve, step + 1)
+            _save_state(fit, model, optimizer, curve, step + 1)
         on_step(step + 1, len(plan))
-    return lora.save(model, fit, {"points": len(points), "epochs": fit.epochs, "curve": curve})
+    return save(model, fit, {"points": len(points), "epochs": fit.epochs, "curve": curve})
+
+
+@torch.no_grad()
+def evaluate(model: Any, questions: Questions, points: Sequence[ReaderPoint]) -> Row:
+    """Mean loss on held-out games; empty when there are none."""
+    if not points:
+        return {}
+    losses = [label_losses(model, tree) for tree in questions.trees(points)]
+    return {"held_out_loss": float(torch.cat(losses).mean())}
 
 
 def _trainable(fit: Fit) -> Any:
     """The base with a fresh adapter, on the device it trains on, with the attention that prompt trees need."""
-    model = lora.fresh(fit)
+    model = fresh(fit)
     model.set_attn_implementation(ATTENTION)
     if fit.half:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -237,22 +252,13 @@ def _learn(model: Any, questions: Questions, batch: Sequence[ReaderPoint]) -> fl
     return total
 
 
-@torch.no_grad()
-def evaluate(model: Any, questions: Questions, points: Sequence[ReaderPoint]) -> Row:
-    """Mean loss on held-out games; empty when there are none."""
-    if not points:
-        return {}
-    losses = [label_losses(model, tree) for tree in questions.trees(points)]
-    return {"held_out_loss": float(torch.cat(losses).mean())}
-
-
 def _pace(step: int, steps: int, warmup: float) -> float:
     """Share of the learning rate: linear warm-up, then linear decay to zero at the end."""
     rise = max(1, round(steps * warmup))
     return (step + 1) / rise if step < rise else (steps - step) / max(1, steps - rise)
 
 
-def _save(fit: Fit, model: Any, optimizer: torch.optim.Optimizer, curve: list[Row], step: int) -> None:
+def _save_state(fit: Fit, model: Any, optimizer: torch.optim.Optimizer, curve: list[Row], step: int) -> None:
     fit.work.mkdir(parents=True, exist_ok=True)
     trained = {name: weight.detach() for name, weight in model.named_parameters() if weight.requires_grad}
     buffer = io.BytesIO()
@@ -260,7 +266,7 @@ def _save(fit: Fit, model: Any, optimizer: torch.optim.Optimizer, curve: list[Ro
     write_whole(fit.work / STATE, buffer.getvalue())
 
 
-def _restore(fit: Fit, model: Any, optimizer: torch.optim.Optimizer, curve: list[Row]) -> int:
+def _restore_state(fit: Fit, model: Any, optimizer: torch.optim.Optimizer, curve: list[Row]) -> int:
     """Go back to the last checkpoint, if there is one; returns the steps done."""
     if not (fit.work / STATE).exists():
         return 0

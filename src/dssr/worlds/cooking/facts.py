@@ -1,14 +1,7 @@
-"""Reading privileged facts: what is still to be done, where things are, how rooms connect.
+"""What privileged facts say: what is still to be done, where things are, how rooms connect.
 
-Everything here needs `Privileged` input; nothing of it may reach a writer or a reader, except through
-`oracle-b`.
-
-`oracle-b`: what an all-knowing writer would keep, recomputed at each step from the true facts.
-
-Lines stand in order of priority and are kept or dropped whole. If the long form does not fit the budget,
-the names of containers and supporters go first. No line begins with a name: many tokenizers cut a word without
-a space before it into other tokens, and the reader would meet one food under two spellings.
-
+Everything here needs `Privileged` input; nothing of it may reach a writer or a reader, except through `oracle-b`, the
+context that an all-knowing writer would keep: `oracle_lines` computes its lines anew at each step.
 """
 
 from collections import deque
@@ -29,7 +22,9 @@ class Exit(NamedTuple):
 
     direction: str
     room: str
+    """Where it leads."""
     door: str | None
+    """None when nothing bars the way."""
     closed: bool
     """The door stands closed."""
 
@@ -72,6 +67,7 @@ def room_of(facts: Iterable[Fact], thing: str) -> str | None:
 
 
 def is_carried(facts: Iterable[Fact], thing: str) -> bool:
+    """Whether the player holds it."""
     return holder(facts, thing) == INVENTORY
 
 
@@ -123,6 +119,8 @@ def route(facts: Iterable[Fact], start: str, goal: str) -> tuple[str, ...]:
     return routes.get(goal, ())
 
 
+# ---------------------------------------------------------------- oracle-b
+
 FORM_WORDS = frozenset(("room", "in", "on", "carried", "way", "to", "open", "meal", "eat"))
 """Words that come from the form of the lines, not from the facts."""
 OPENING = "The "
@@ -130,7 +128,12 @@ OPENING = "The "
 
 
 def oracle_lines(privileged: Privileged, long: bool) -> list[str]:
-    """All lines, the most important first."""
+    """All lines, the most important first; each is kept or dropped whole.
+
+    The short form, for budgets that the long one does not fit, leaves out the names of containers and supporters. No
+    line begins with a name: many tokenizers cut a word without a space before it into other tokens, and the reader
+    would meet one food under two spellings.
+    """
     facts = privileged.facts
     if holder(facts, MEAL) is not None:
         return [f"{OPENING}{MEAL}: carried; eat"]

@@ -12,17 +12,7 @@ from typing import NamedTuple
 
 from dssr.worlds.cooking.words import VERBS
 
-PLAIN = {form: verb for verb, row in VERBS.items() for form in (verb, row.doing)}
-PAST = {row.done: verb for verb, row in VERBS.items()}
-NEED = re.compile(r"\b(needs?|needed|must|should|requires?|required|wants?|recipe|directions?|to be|to do|still)\b")
-CHOPS = re.compile(r"\b(pork|lamb|veal) chops?\b")
-"""Foods named after a verb: in them the word is no verb."""
-LINK = r"(?:\s*(?:,|/|&|\+|;|\band\b|\bthen\b|\bor\b))*\s*"
-ARTICLES = r"\s+(?:(?:the|a|an|some|your|all|up)\s+)*"
-OPENERS = r"\s*(?:[:=(>→-]|\s|\b(?:is|are|needs?|must|should|to|be|requires?|has|have|still|then)\b)*\s*"
-ENTRY = re.compile(r"[\s*•-]*(?:the\s+)?@\s*:([^:]*)")
-"""A line about one ingredient; up to the next colon everything in it is said of that one."""
-CLAUSE = re.compile(r"[\n.!?\[\]]")
+# ---------------------------------------------------------------- what a recipe says
 
 
 class Directive(NamedTuple):
@@ -54,23 +44,6 @@ class Directive(NamedTuple):
         return action == f"{row.command} {self.ingredient} with {row.tool}"
 
 
-def _tied(clause: str, forms: dict[str, str]) -> Iterable[set[str]]:
-    """The verbs of each group that stands directly before or after the ingredient, written `@`, or in its entry."""
-    group = _group(tuple(forms))
-    for pattern in (rf"\b({group}){ARTICLES}@", rf"@{OPENERS}({group})(?!{ARTICLES}\w)"):
-        for match in re.finditer(pattern, clause):
-            yield {forms[word] for word in re.findall(r"\w+", match[1]) if word in forms}
-    entry = ENTRY.match(clause)
-    if entry:
-        yield {forms[word] for word in re.findall(r"\b(\w+)\b(?!\s+(?:the|an?|some)\b)", entry[1]) if word in forms}
-
-
-@lru_cache(maxsize=8)
-def _group(forms: tuple[str, ...]) -> str:
-    verb = rf"\b(?:{'|'.join(forms)})\b"
-    return rf"{verb}(?:{LINK}{verb})*"
-
-
 def directives(recipe: str) -> tuple[Directive, ...]:
     """The verb and ingredient pairs of a recipe, in its order."""
     found = []
@@ -86,12 +59,6 @@ def ingredients(recipe: str) -> tuple[str, ...]:
     return tuple(section(recipe, "Ingredients:"))
 
 
-def section(recipe: str, title: str) -> list[str]:
-    """The lines between a title and the next blank line."""
-    _, _, rest = recipe.partition(title)
-    return [line.strip() for line in rest.strip().split("\n\n")[0].splitlines()]
-
-
 def tools(recipe: str) -> tuple[str, ...]:
     """The tools and appliances a recipe needs, in the order of first need."""
     return tuple(dict.fromkeys(VERBS[directive.verb].tool for directive in directives(recipe)))
@@ -101,3 +68,41 @@ def telling_lines(recipe: str) -> list[str]:
     """The lines that differ from game to game: ingredients and directions, not the headings."""
     foods = ingredients(recipe)
     return [line for line in recipe.splitlines() if any(food in line for food in foods)]
+
+
+def section(recipe: str, title: str) -> list[str]:
+    """The lines between a title and the next blank line."""
+    _, _, rest = recipe.partition(title)
+    return [line.strip() for line in rest.strip().split("\n\n")[0].splitlines()]
+
+
+# ---------------------------------------------------------------- what a state ties together
+
+PLAIN = {form: verb for verb, row in VERBS.items() for form in (verb, row.doing)}
+PAST = {row.done: verb for verb, row in VERBS.items()}
+NEED = re.compile(r"\b(needs?|needed|must|should|requires?|required|wants?|recipe|directions?|to be|to do|still)\b")
+CHOPS = re.compile(r"\b(pork|lamb|veal) chops?\b")
+"""Foods named after a verb: in them the word is no verb."""
+LINK = r"(?:\s*(?:,|/|&|\+|;|\band\b|\bthen\b|\bor\b))*\s*"
+ARTICLES = r"\s+(?:(?:the|a|an|some|your|all|up)\s+)*"
+OPENERS = r"\s*(?:[:=(>→-]|\s|\b(?:is|are|needs?|must|should|to|be|requires?|has|have|still|then)\b)*\s*"
+ENTRY = re.compile(r"[\s*•-]*(?:the\s+)?@\s*:([^:]*)")
+"""A line about one ingredient; up to the next colon everything in it is said of that one."""
+CLAUSE = re.compile(r"[\n.!?\[\]]")
+
+
+def _tied(clause: str, forms: dict[str, str]) -> Iterable[set[str]]:
+    """The verbs of each group that stands directly before or after the ingredient, written `@`, or in its entry."""
+    group = _group(tuple(forms))
+    for pattern in (rf"\b({group}){ARTICLES}@", rf"@{OPENERS}({group})(?!{ARTICLES}\w)"):
+        for match in re.finditer(pattern, clause):
+            yield {forms[word] for word in re.findall(r"\w+", match[1]) if word in forms}
+    entry = ENTRY.match(clause)
+    if entry:
+        yield {forms[word] for word in re.findall(r"\b(\w+)\b(?!\s+(?:the|an?|some)\b)", entry[1]) if word in forms}
+
+
+@lru_cache(maxsize=8)
+def _group(forms: tuple[str, ...]) -> str:
+    verb = rf"\b(?:{'|'.join(forms)})\b"
+    return rf"{verb}(?:{LINK}{verb})*"

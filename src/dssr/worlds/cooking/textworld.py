@@ -1,11 +1,10 @@
-"""TextWorld in a process of its own: started when first needed, shared by all games, replaced when it
-dies or grows too large. Losing it costs time only: positions are replayed from the commands that led to them.
+"""TextWorld in a process of its own: `begin` a game, `play` a command.
 
-The border to TextWorld: the only file that imports it to play (`generate.py` runs its game maker).
+The process is started when first needed, shared by all games, and replaced when it dies or grows too large. Losing it
+costs time only: positions are replayed from the commands that led to them. It keeps a crash or a leak of TextWorld
+away from us, and runs under a fixed hash seed, so that no answer depends on the order of a set.
 
-This side runs in a child process (see `process.py`), so that a crash or a leak of TextWorld stays there, and
-under a fixed hash seed, so that nothing of what it answers depends on the order of a set.
-
+This is the only file that imports TextWorld to play (`generate.py` runs its game maker).
 """
 
 import atexit
@@ -26,11 +25,10 @@ from dssr.types import Fact, Record
 from dssr.worlds.cooking.tree import Constants, StepResult, fact_key
 from dssr.worlds.cooking.words import clean, with_inventory
 
-MEMORY = 1500
-"""Megabytes at which the process is replaced: TextWorld is reported to leak, and here it cannot hurt."""
-MAIN = "from dssr.worlds.cooking.textworld import serve; serve()"
-LENGTH = struct.Struct("<I")
+# ---------------------------------------------------------------- messages
 
+LENGTH = struct.Struct("<I")
+"""What stands before each message: the number of its bytes."""
 T = TypeVar("T")
 
 
@@ -39,6 +37,7 @@ class PlayRequest(Record, frozen=True):
 
     path: str
     commands: tuple[str, ...]
+    """Those played before, from the start."""
     command: str | None
 
 
@@ -46,6 +45,7 @@ class PlayReply(Record, frozen=True):
     """The answer, or one sentence on why there is none."""
 
     constants: Constants | None
+    """Only when a game begins."""
     answer: StepResult | None
     error: str | None
     memory: int
@@ -53,6 +53,7 @@ class PlayReply(Record, frozen=True):
 
 
 def send(pipe: IO[bytes], message: PlayRequest | PlayReply) -> None:
+    """One message, its length before it."""
     body = msgspec.msgpack.encode(message)
     pipe.write(LENGTH.pack(len(body)) + body)
     pipe.flush()
@@ -68,6 +69,28 @@ def receive(pipe: IO[bytes], kind: type[T]) -> T | None:
     return msgspec.msgpack.decode(body, type=kind) if len(body) == length else None
 
 
+# ---------------------------------------------------------------- our side
+
+MEMORY = 1500
+"""Megabytes at which the process is replaced: TextWorld is reported to leak, and here it cannot hurt."""
+MAIN = "from dssr.worlds.cooking.textworld import serve; serve()"
+
+
+def begin(path: Path) -> tuple[Constants, StepResult]:
+    """A game's constants and the answer before any command."""
+    reply = _child.ask(PlayRequest(path=str(path.resolve()), commands=(), command=None))
+    assert reply.constants is not None
+    assert reply.answer is not None
+    return reply.constants, reply.answer
+
+
+def play(path: Path, commands: tuple[str, ...], command: str) -> StepResult:
+    """The answer to a command after others that were played before."""
+    reply = _child.ask(PlayRequest(path=str(path.resolve()), commands=commands, command=command))
+    assert reply.answer is not None
+    return reply.answer
+
+
 class Child:
     """The process, if one is running, and the lock that makes callers take turns."""
 
@@ -79,16 +102,17 @@ class Child:
     def ask(self, request: PlayRequest) -> PlayReply:
         """One request. A process that dies on it is replaced and asked once more."""
         with self._lock:
-            told = self._try(request) or self._try(request)
-            if told is None:
+            reply = self._try(request) or self._try(request)
+            if reply is None:
                 raise GameError(f"TextWorld crashed twice on {request.path} at {request.command!r}.")
-            if told.memory > MEMORY:
+            if reply.memory > MEMORY:
                 self._stop()
-        if told.error is not None:
-            raise GameError(told.error)
-        return told
+        if reply.error is not None:
+            raise GameError(reply.error)
+        return reply
 
     def stop(self) -> None:
+        """End the process, if one is running; the next request starts another."""
         with self._lock:
             self._stop()
 
@@ -98,12 +122,12 @@ class Child:
         assert process.stdout is not None
         try:
             send(process.stdin, request)
-            told = receive(process.stdout, PlayReply)
+            reply = receive(process.stdout, PlayReply)
         except OSError:
-            told = None
-        if told is None:
+            reply = None
+        if reply is None:
             self._stop()
-        return told
+        return reply
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._owner != os.getpid():
@@ -129,20 +153,7 @@ _child = Child()
 atexit.register(_child.stop)
 
 
-def begin(path: Path) -> tuple[Constants, StepResult]:
-    """A game's constants and the answer before any command."""
-    told = _child.ask(PlayRequest(path=str(path.resolve()), commands=(), command=None))
-    assert told.constants is not None
-    assert told.answer is not None
-    return told.constants, told.answer
-
-
-def play(path: Path, commands: tuple[str, ...], command: str) -> StepResult:
-    """The answer to a command after others that were played before."""
-    told = _child.ask(PlayRequest(path=str(path.resolve()), commands=commands, command=command))
-    assert told.answer is not None
-    return told.answer
-
+# ---------------------------------------------------------------- the child process
 
 SESSIONS = 256
 """Games kept running at once, about 3 MB each."""
@@ -158,6 +169,7 @@ class Snapshot(NamedTuple):
     progress: Any
     """TextWorld's model of the world and of the quests."""
     policy: Any
+    """TextWorld's winning plan from here."""
     printed: dict[str, Any]
     """Inventory, score and moves as last printed; TextWorld carries them over steps that print none."""
     branch: bool
@@ -211,6 +223,7 @@ class RunningGame:
         return answer_of(self._send(command))
 
     def close(self) -> None:
+        """End the game."""
         self._env.close()
 
     def _send(self, command: str) -> Any:
@@ -298,6 +311,7 @@ def serve() -> None:
 
 
 def respond(ask: PlayRequest, sessions: OrderedDict[str, RunningGame]) -> PlayReply:
+    """Play one request, on a game already running where there is one."""
     constants = answer = error = None
     try:
         session = sessions.pop(ask.path, None) or RunningGame(Path(ask.path))

@@ -35,6 +35,7 @@ class StepResult(Record, frozen=True):
     observation: str
     admissible: tuple[str, ...]
     policy: tuple[str, ...]
+    """An optimal plan from here; empty when the game is over or cannot be won."""
     facts: tuple[Fact, ...]
     score: int
     won: bool
@@ -45,20 +46,18 @@ class TreeLine(Record, frozen=True, array_like=True):
     """An answer as stored: facts as the difference from the parent's."""
 
     parent: int
+    """Number of the line played on from; -1 at the start."""
     command: str
     observation: str
     admissible: tuple[str, ...]
     policy: tuple[str, ...]
     gone: tuple[Fact, ...]
+    """Facts of the parent that hold no more."""
     come: tuple[Fact, ...]
+    """Facts that the parent does not have."""
     score: int
     won: bool
     lost: bool
-
-
-def fact_key(fact: Fact) -> tuple[str, tuple[str, ...]]:
-    """The order of facts: TextWorld keeps them in sets, whose order changes from process to process."""
-    return (fact.name, fact.args)
 
 
 class StepTree:
@@ -82,6 +81,7 @@ class StepTree:
         self._catch_up()
 
     def close(self) -> None:
+        """Let go of the file; known steps can still be looked up."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
@@ -176,10 +176,17 @@ class StepTree:
             self.children[line.parent][line.command] = len(self.lines) - 1
 
 
+def fact_key(fact: Fact) -> tuple[str, tuple[str, ...]]:
+    """The order of facts: TextWorld keeps them in sets, whose order changes from process to process."""
+    return (fact.name, fact.args)
+
+
 def checksum(body: bytes) -> bytes:
+    """What stands before a line's record."""
     return b"%08x " % zlib.crc32(body)
 
 
 def packed(record: Constants | TreeLine) -> bytes:
+    """A record as one line of the file."""
     body = msgspec.json.encode(record)
     return checksum(body) + body + b"\n"

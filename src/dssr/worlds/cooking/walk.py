@@ -1,6 +1,7 @@
-"""The scripted explorer: depth-first over the rooms, learning the map from the room headers alone.
+"""Phase A of a cooking game: explore the house, read the cookbook, and walk.
 
-Phase A: explore, reveal the recipe, and walk; where the walk stands and what it shows is the protocol.
+`explore` goes depth-first through the rooms and learns the map from the room headers alone. `phase_a` adds the reveal
+and the filler walk; which of the two comes first, and what the walk shows, is the protocol's.
 """
 
 from collections import deque
@@ -32,6 +33,10 @@ class Explored(NamedTuple):
     steps: tuple[Walked, ...]
     rooms: Map
     home: str
+    """Header of the room where it began and ended."""
+
+
+# ---------------------------------------------------------------- exploring
 
 
 def explore(world: World) -> Explored:
@@ -74,20 +79,7 @@ def header_of(node: Node) -> str:
     return room
 
 
-def shortest_route(rooms: Map, start: str, goal: str) -> tuple[str, ...]:
-    """Directions from one room to another on the learned map; among equals, the first in exit order."""
-    routes: dict[str, tuple[str, ...]] = {start: ()}
-    waiting = deque([start])
-    while waiting:
-        room = waiting.popleft()
-        if room == goal:
-            return routes[room]
-        for direction in OPPOSITE:
-            there = rooms[room].get(direction)
-            if there is not None and there not in routes:
-                routes[there] = (*routes[room], direction)
-                waiting.append(there)
-    raise GameError(f"The explored map has no way from {start} to {goal}.")
+# ---------------------------------------------------------------- the steps of Phase A
 
 
 def phase_a(world: World, explored: Explored, protocol: Protocol, filler: int) -> tuple[WalkStep, ...]:
@@ -114,10 +106,12 @@ class Walker:
         self.room = explored.home
 
     def go(self, kind: Kind, direction: str) -> None:
+        """One move to a neighbouring room."""
         self.room = self.rooms[self.room][direction]
         self.play(kind, f"go {direction}")
 
     def play(self, kind: Kind, action: str) -> None:
+        """Any other action, in the same room."""
         self.node = self.world.step(self.node, action)
         self.moves.append((kind, Walked(action, self.node, self.room)))
 
@@ -136,6 +130,22 @@ class Walker:
             if not exits:
                 raise GameError(f"Game {self.world.game.id} has one room, so its filler walk must have length 0.")
             self.go("filler", rng.choice(exits))
+
+
+def shortest_route(rooms: Map, start: str, goal: str) -> tuple[str, ...]:
+    """Directions from one room to another on the learned map; among equals, the first in exit order."""
+    routes: dict[str, tuple[str, ...]] = {start: ()}
+    waiting = deque([start])
+    while waiting:
+        room = waiting.popleft()
+        if room == goal:
+            return routes[room]
+        for direction in OPPOSITE:
+            there = rooms[room].get(direction)
+            if there is not None and there not in routes:
+                routes[there] = (*routes[room], direction)
+                waiting.append(there)
+    raise GameError(f"The explored map has no way from {start} to {goal}.")
 
 
 def as_steps(start: Node, moves: list[tuple[Kind, Walked]], short: bool) -> tuple[WalkStep, ...]:

@@ -1,10 +1,9 @@
-"""The words that the rules of the game fix: verbs of recipes with their forms and tools, and directions.
-
-Game text: what TextWorld prints, without banner, prompt and status bar, and the room headers in it.
-"""
+"""The fixed words of cooking games: what the rules name, and the shape of what TextWorld prints."""
 
 import re
 from typing import NamedTuple
+
+# ---------------------------------------------------------------- the rules
 
 
 class RecipeVerb(NamedTuple):
@@ -46,6 +45,8 @@ def is_opening(command: str, doors: bool) -> bool:
     """Whether a command opens a door, or, without `doors`, a container; every door's name ends in `door`."""
     return command.startswith("open ") and command.endswith(" door") == doors
 
+
+# ---------------------------------------------------------------- printed text
 
 STATUS = re.compile(r"\n>[ ]*(-= [^\n]+? =--?\d+/\d+)?\s*\Z")
 """The prompt and, on its line, the status bar: room, score and turn count."""

@@ -20,6 +20,7 @@ from dssr.worlds.cooking.walk import Explored, explore, phase_a
 from dssr.worlds.cooking.words import COOKBOOK
 
 HIDDEN = ("examine ", "close ", "put ", "insert ")
+"""How actions begin that only re-print or undo."""
 
 
 class CookingWorld:
@@ -38,10 +39,12 @@ class CookingWorld:
 
     @property
     def goal(self) -> str:
+        """TextWorld's own words for the task."""
         return self._constants.goal
 
     @property
     def can_walk(self) -> bool:
+        """A house of one room leads nowhere."""
         return self.game.level > 1
 
     def start(self) -> Node:
@@ -140,7 +143,7 @@ class CookingWorld:
 
 
 def is_option(action: str) -> bool:
-    """Whether an admissible action may be shown: the others only re-print or undo."""
+    """Whether an admissible action may be shown as a choice."""
     return action == COOKBOOK or not (action in ("look", "inventory") or action.startswith(HIDDEN))
 
 
