@@ -21,18 +21,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from dssr.agent.episode import AT_ONCE, Agent, in_order
+from dssr.agent.episode import AT_ONCE, Agent, episode_key, in_order, play_job
 from dssr.agent.leaks import refuse_leaks, share
 from dssr.agent.memory import Kit, is_reference, load_memory, split_name
 from dssr.agent.prompts import Prompts, load_prompts
 from dssr.agent.reader import Reader
+from dssr.agent.store import save
 from dssr.config import Config, load
 from dssr.models.base import Model
 from dssr.models.load import load_models
 from dssr.record.run import Run, now
 from dssr.record.seal import Seal
 from dssr.seeds import digest_of
-from dssr.types import Job, Progress, Split
+from dssr.types import Job, Played, Progress, Split
 from dssr.worlds.archive import Archive, Worlds
 from dssr.worlds.base import settled
 from dssr.worlds.make import provided
@@ -183,6 +184,17 @@ class Session:
             stage.store(result)
             done += 1
             self.progress(stage.name, done, of)
+
+    async def play(self, run: Run, agent: Agent, jobs: Sequence[Job], stage: str) -> None:
+        """Play the episodes that the run still owes of these jobs, and store each."""
+
+        def key(job: Job) -> str:
+            return episode_key(job, agent, self.archive.game(job.game).md5)
+
+        async def work(job: Job) -> Played:
+            return await play_job(job, agent)
+
+        await self.work(run, Stage(stage, "episodes", jobs, key, work, partial(save, run)))
 
     def finish(self, run: Run, summary: Mapping[str, Any]) -> None:
         """Search the stored prompts, then write the summary; a run with a leak is marked failed instead."""

@@ -19,10 +19,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from dssr.agent.episode import Agent, continue_episode, episode_key, first_difference, in_order, play_job
+from dssr.agent.episode import Agent, continue_episode, first_difference, in_order
 from dssr.agent.memory import TRAINED, split_name
 from dssr.agent.prompts import RETENTION
-from dssr.agent.store import save, stored
+from dssr.agent.store import stored
 from dssr.config import Config
 from dssr.errors import ConfigError, GameError, ModelError, RecordError, StatsError, UsageError
 from dssr.measure.candidates import Candidate, CandidateScorer, Sampling, Trouble, WritePoint, points_of, sample_points
@@ -141,17 +141,7 @@ class Continuation:
 
     async def play(self) -> None:
         """The trajectories."""
-
-        def key(job: Job) -> str:
-            return episode_key(job, self.agent, self.session.archive.game(job.game).md5)
-
-        async def work(job: Job) -> Played:
-            return await play_job(job, self.agent)
-
-        def keep(played: Played) -> None:
-            save(self.run, played)
-
-        await self.session.work(self.run, Stage("trajectories", "episodes", self.jobs, key, work, keep))
+        await self.session.play(self.run, self.agent, self.jobs, "trajectories")
 
     @cached_property
     def played(self) -> dict[str, Played]:

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from dssr.agent.episode import Agent, episode_key, in_order, play_job
+from dssr.agent.episode import Agent, in_order
 from dssr.agent.memory import instruction_of, split_name
 from dssr.agent.prompts import load_prompts, writer_messages
-from dssr.agent.store import save, stored
+from dssr.agent.store import stored
 from dssr.config import Config
 from dssr.errors import GameError, ModelError
 from dssr.measure.candidates import (
@@ -30,7 +30,7 @@ from dssr.measure.candidates import (
 from dssr.models.base import Message
 from dssr.record.run import Run
 from dssr.seeds import rng_of, seed_of
-from dssr.session import Session, Stage
+from dssr.session import Session
 from dssr.training.variants import Variant
 from dssr.types import Cell, Game, Job, Played, Record
 from dssr.worlds.archive import Archive, Worlds
@@ -162,17 +162,7 @@ class Round:
 
     async def collect(self, session: Session, agent: Agent, jobs: Sequence[Job]) -> None:
         """Play the round's episodes."""
-
-        def key(job: Job) -> str:
-            return episode_key(job, agent, session.archive.game(job.game).md5)
-
-        async def work(job: Job) -> Played:
-            return await play_job(job, agent)
-
-        def keep(played: Played) -> None:
-            save(self.run, played)
-
-        await session.work(self.run, Stage("collect", "episodes", jobs, key, work, keep))
+        await session.play(self.run, agent, jobs, "collect")
 
     async def score(self, session: Session, agent: Agent) -> None:
         """Sample and score the candidates of the round's write points."""

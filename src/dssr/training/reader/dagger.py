@@ -13,15 +13,15 @@ from typing import Any
 
 import msgspec
 
-from dssr.agent.episode import context_at, episode_key, play_job
-from dssr.agent.store import save, stored
+from dssr.agent.episode import context_at
+from dssr.agent.store import stored
 from dssr.config import Config, ModelConfig, ReaderConfig
 from dssr.errors import RecordError, UsageError
 from dssr.models.load import weights_folder
 from dssr.record.run import Run
 from dssr.seeds import rng_of, seed_of
-from dssr.session import Session, Stage, configured, silent, verb
-from dssr.types import Cell, Driver, Episode, Game, Job, Options, Played, Progress, Record, Step
+from dssr.session import Session, configured, silent, verb
+from dssr.types import Cell, Driver, Episode, Game, Job, Options, Progress, Record, Step
 from dssr.worlds.archive import Archive
 
 
@@ -154,18 +154,7 @@ class Dagger:
         arguments = {"iteration": number, "games": name}
         async with Session(config, self.progress, self.archive) as session:
             with session.run(path, "reader-collect", jobs, arguments, resume=True) as (run, agent):
-
-                def key(job: Job) -> str:
-                    return episode_key(job, agent, self.archive.game(job.game).md5)
-
-                async def work(job: Job) -> Played:
-                    return await play_job(job, agent)
-
-                def keep(played: Played) -> None:
-                    save(run, played)
-
-                stage = Stage(f"collect {number} {name}", "episodes", jobs, key, work, keep)
-                await session.work(run, stage)
+                await session.play(run, agent, jobs, f"collect {number} {name}")
                 errors = sum(played.episode.error is not None for played in stored(run))
                 session.finish(run, {"episodes": len(jobs), "errors": errors})
 
