@@ -72,9 +72,9 @@ def test_bad_requests_are_refused_before_the_engine_sees_them(engine: Model) -> 
     assert "takes 1024 in all" in refusal(engine, Choose(long, ("A",)))
     assert "takes 1024 in all" in refusal(engine, Generate(PROMPTS[0], 1020, 0.0, 0))
     assert "Adapter third is not loaded" in refusal(engine, Choose(PROMPTS[0], ("A",), "third"))
-    assert "cannot choose among" in refusal(engine, Choose(PROMPTS[0], ("A", "AB")))
-    assert "cannot choose among" in refusal(engine, Choose(PROMPTS[0], ()))
-    assert "cannot generate" in refusal(engine, Generate(PROMPTS[0], 0, 0.0, 0))
+    assert "Cannot choose among" in refusal(engine, Choose(PROMPTS[0], ("A", "AB")))
+    assert "Cannot choose among" in refusal(engine, Choose(PROMPTS[0], ()))
+    assert "Cannot generate" in refusal(engine, Generate(PROMPTS[0], 0, 0.0, 0))
 
 
 def test_a_cancelled_request_leaves_the_engine_well(engine: Model) -> None:
