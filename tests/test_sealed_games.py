@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.tiny import make_tiny
+from tests.tiny import make_adapter, make_tiny
 
 import dssr
 from dssr.config import (
@@ -167,6 +167,25 @@ def test_training_opens_no_test_game(place: Place, opened: list[str], tmp_path: 
     dssr.reader_train(config, out=tmp_path / "reader")
     assert {game.split("-")[0] for game in opened} == {"train", "valid"}
     assert place.trees() == []
+
+
+@pytest.mark.slow
+def test_an_adapter_that_is_not_the_approved_one_is_refused(place: Place, archive: Archive, tmp_path: Path) -> None:
+    """Catches an adapter trained again under the same name and folder after the approval."""
+    base = make_tiny(tmp_path / "tiny")
+    adapter = make_adapter(tmp_path / "a4", base, seed=1)
+    model = ModelConfig(
+        backend="hf", path=str(base), dtype="float32", device="cpu", threads=1, adapters={"a4": str(adapter)}
+    )
+    shutil.copytree(archive.folder / "one", tmp_path / "data" / "one", ignore=shutil.ignore_patterns("trees", "seal"))
+    config = msgspec.structs.replace(place.config, data=str(tmp_path / "data"), writer_model=model)
+    approved = dssr.approve("the authors", config, ["dssr@a4"])
+    assert set(approved.run.models) == {"reader", "writer", "writer@a4"}
+    shutil.rmtree(adapter)
+    make_adapter(adapter, base, seed=2)
+    with pytest.raises(SealError, match=rf"differs from the approved {approved.name} in the content of writer@a4;"):
+        dssr.evaluate(config, ["dssr@a4"], out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 # ---------------------------------------------------------------- the manifest

@@ -148,6 +148,23 @@ def test_a_run_that_cannot_start_opens_nothing(seal: Seal, tmp_path: Path) -> No
     assert not seal.openings
 
 
+def test_a_kill_between_the_run_and_its_opening_loses_nothing(
+    seal: Seal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches an approved run that can neither start anew nor go on because its directory was made and its opening was
+    not written: no game was seen, so it goes on and is opened then."""
+    with monkeypatch.context() as full:
+
+        def no_space(seal: Seal, name: str, key: str, line: object) -> None:
+            raise RecordError("Cannot append to the list: no space is left; free some.")
+
+        full.setattr(Seal, "_append", no_space)
+        with pytest.raises(RecordError, match="no space"):
+            opened(seal, tmp_path / "run")
+    assert not seal.openings
+    assert opened(seal, tmp_path / "run", resume=True).info.id == seal.openings[0].id
+
+
 def test_an_interrupted_line_is_no_opening(seal: Seal, tmp_path: Path) -> None:
     """Catches a line cut short by a kill that shuts the split, or that swallows the next line. The games open only
     after the line is whole, so a part of one means that nothing was seen."""

@@ -161,10 +161,11 @@ class Seal:
             found.append((approval.run.differences(run), approval))
         differences, nearest = min(found, key=lambda one: len(one[0]))
         if differences:
-            late = f"no run can be approved after the first opening, {self.openings[0].date}" if self.openings else HOW
+            late = bool(self.openings)
+            then = "the first opening closed the list" if late else f"or approve this run too: {HOW}"
             raise SealError(
                 f"The test split is sealed for this run: it differs from the approved {nearest.name} in "
-                f"{', '.join(differences)}; run what was approved ({late})."
+                f"{', '.join(differences)}; run what was approved, {then}."
             )
         return nearest
 
