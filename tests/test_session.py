@@ -1,6 +1,7 @@
 """The frame of every run: what is opened is closed, what can be refused early is refused early."""
 
 import asyncio
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,11 @@ import pytest
 
 from dssr.agent.store import save, stored
 from dssr.config import AgentConfig, Config, GamesConfig, ModelConfig, ProtocolConfig, StatsConfig
-from dssr.errors import LeakError, RecordError, SealError, UsageError
-from dssr.measure.diagnose import diagnose, measure_grid
+from dssr.errors import GameError, LeakError, RecordError, SealError, UsageError
+from dssr.measure.diagnose import diagnose, evaluate, measure_grid
 from dssr.measure.episodes import audit
 from dssr.measure.grid import grid_of
+from dssr.measure.ledger import approve
 from dssr.models.base import Generate, Generated
 from dssr.models.scripted import ScriptedModel
 from dssr.record.run import Run
@@ -110,8 +112,8 @@ def test_the_seal_breaks_after_everything_has_loaded(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Catches a split opened for a run whose model then cannot be loaded."""
-    session = Session(config)
-    session.seal.approve("the authors", "2026-01-01T00:00:00+00:00")
+    seal = Session(config).seal
+    approve("the authors", config)
 
     def broken(config: Config) -> Any:
         raise RuntimeError("no weights")
@@ -119,12 +121,87 @@ def test_the_seal_breaks_after_everything_has_loaded(
     monkeypatch.setattr("dssr.session.load_models", broken)
     with pytest.raises(RuntimeError, match="no weights"):
         diagnose(config, split="test", out=tmp_path / "first")
-    assert session.seal.opening is None
+    assert not seal.openings
     monkeypatch.undo()
     diagnose(config, split="test", out=tmp_path / "second")
-    assert session.seal.opening is not None
-    with pytest.raises(SealError):
+    (opening,) = seal.openings
+    assert opening.id == Run.open(tmp_path / "second").info.id
+    assert opening.place == str((tmp_path / "second").resolve())
+    with pytest.raises(SealError, match="once for each approved run"):
         diagnose(config, split="test", out=tmp_path / "third")
+    assert not (tmp_path / "third").exists()
+
+
+def test_only_what_was_approved_reaches_the_test_games(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches a run that nobody approved: another memory, budget, number of games, or setting, told before models are
+    loaded; and another model or prompt behind the same names, told after. None makes a directory."""
+    approve("the authors", config)
+    asked: list[tuple[dict[str, Any], str]] = [
+        ({"memories": ["full"]}, "memories"),
+        ({"budgets": [64]}, "budgets"),
+        ({"games": 1}, "games"),
+        ({"lag": True}, "lag"),
+        ({"config": msgspec.structs.replace(config, seed=7)}, r"config\.seed"),
+    ]
+    whole: dict[str, Any] = {"config": config, "split": "test", "out": tmp_path / "run"}
+    seen = loading(monkeypatch, Closing())
+    for changes, named in asked:
+        with pytest.raises(SealError, match=rf"differs from the approved frame-\w+ in .*{named}"):
+            diagnose(**(whole | changes))
+    assert seen == []
+    other = ScriptedModel(0.5, 65536)
+    loading(monkeypatch, other)
+    with pytest.raises(SealError, match="the content of reader, the content of writer"):
+        evaluate(config, out=tmp_path / "run")
+    monkeypatch.setattr("dssr.session.identity_of", lambda memory, prompts: "edited")
+    with pytest.raises(SealError, match="the content of summary"):
+        evaluate(config, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_killed_evaluation_is_continued_and_shuts_behind_itself(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches an evaluation lost to a crash, one begun again somewhere else, and test games left open in a session."""
+    approve("the authors", config)
+    model = Closing(KeyboardInterrupt())
+    loading(monkeypatch, model)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(config, out=tmp_path / "run")
+    model.trouble = None
+    with pytest.raises(SealError, match="continue that one with --resume"):
+        evaluate(config, out=tmp_path / "elsewhere")
+    (tmp_path / "run").rename(tmp_path / "hidden")
+    with pytest.raises(SealError, match="that run is gone"):
+        evaluate(config, out=tmp_path / "run")
+    (tmp_path / "hidden").rename(tmp_path / "run")
+
+    async def go() -> None:
+        async with Session(config) as session:
+            grid = grid_of(config, session.archive, split="test")
+            run = await measure_grid(session, grid, tmp_path / "run", resume=True)
+            assert run.summary is not None
+            assert run.summary["episodes"] == 2
+            with pytest.raises(SealError, match="sealed test game"), session.worlds.playing(grid.games[0]):
+                pass
+
+    asyncio.run(go())
+    assert len(Session(config).seal.openings) == 1
+
+
+def test_an_altered_test_game_is_told_before_the_seal_breaks(config: Config, tmp_path: Path, archive: Archive) -> None:
+    """Catches an opening spent on games that then cannot be played."""
+    approve("the authors", config)
+    folder = tmp_path / "data" / "small" / "one"
+    folder.unlink()
+    shutil.copytree(archive.folder / "one", folder)
+    with (folder / "games" / "test-1-000.z8").open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(GameError, match="altered"):
+        evaluate(config, out=tmp_path / "run")
+    assert not Session(config).seal.openings
 
 
 def test_a_leak_fails_the_run_in_the_frame(config: Config, tmp_path: Path) -> None:

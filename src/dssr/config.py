@@ -255,12 +255,16 @@ class Config(Section, frozen=True):
     writer: WriterConfig = field(default_factory=WriterConfig)
     continuation: ContinuationConfig = field(default_factory=ContinuationConfig)
 
-    def digest(self) -> str:
-        """Identity of what the configuration computes; where files lie is no part of it."""
-        plain = msgspec.to_builtins(self)
+    def content(self) -> dict[str, Any]:
+        """What the configuration computes, as plain values; where files lie is no part of it."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
         for place in ("data", "runs", "cache_gib"):
             del plain[place]
-        return digest_of(plain)
+        return plain
+
+    def digest(self) -> str:
+        """Identity of what the configuration computes."""
+        return digest_of(self.content())
 
 
 SHIPPED = Path(__file__).parent / "configs"

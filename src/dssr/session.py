@@ -23,7 +23,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from dssr.agent.episode import AT_ONCE, Agent, episode_key, in_order, play_job
 from dssr.agent.leaks import refuse_leaks, share
-from dssr.agent.memory import Kit, is_reference, load_memory, split_name
+from dssr.agent.memory import Kit, identity_of, is_reference, load_memory, split_name
 from dssr.agent.prompts import Prompts, load_prompts
 from dssr.agent.reader import Reader
 from dssr.agent.store import save
@@ -31,7 +31,7 @@ from dssr.config import Config, load
 from dssr.models.base import Model
 from dssr.models.load import load_models
 from dssr.record.run import Run, now
-from dssr.record.seal import Seal
+from dssr.record.seal import Approval, Evaluation, Seal
 from dssr.seeds import digest_of
 from dssr.types import Job, Played, Progress, Split
 from dssr.worlds.archive import Archive, Worlds
@@ -128,11 +128,19 @@ class Session:
 
     @property
     def seal(self) -> Seal:
-        """The seal on the test games of the archive."""
-        return seal_of(self.config)
+        """The seal on the test games, which lies beside them."""
+        return Seal(self.archive.folder / "seal")
 
     def agent(self, jobs: Sequence[Job] = ()) -> Agent:
-        """What the episodes of these jobs are played with, every memory among them tried out first."""
+        """What the episodes of these jobs are played with, every memory among them tried out first.
+
+        Jobs on sealed games are refused before models are loaded, whichever verb they come from.
+        """
+        for name in dict.fromkeys(job.game for job in jobs):
+            self.archive.path(self.archive.game(name))
+        return self._agent(jobs)
+
+    def _agent(self, jobs: Sequence[Job]) -> Agent:
         writer, reader = self.models
         agent = Agent(
             worlds=self.worlds,
@@ -162,18 +170,49 @@ class Session:
         """A run directory open for writing, and the agent that plays its jobs.
 
         The directory is looked at before models are loaded, which can take minutes. The seal on the test games breaks
-        last, when everything else has been opened and nothing is left that could refuse to start.
+        last, when everything else has been opened and nothing is left that could refuse to start; it shuts again when
+        the run ends.
         """
         Run.check_place(place, resume)
-        agent = self.agent(jobs)
+        tested = split == "test"
+        if tested:
+            self.seal.check_approved(self._evaluation(jobs, arguments, {}), models_known=False)
+        agent = self._agent(jobs) if tested else self.agent(jobs)
         models = fingerprints(agent, (job.cell.memory for job in jobs))
-        if split == "test":
-            self.seal.open(place, now())
+
+        def start() -> Run:
+            return Run.start(
+                place, command=command, config=self.config, models=models, arguments=arguments, resume=resume
+            )
+
+        if not tested:
+            with start() as run:
+                yield run, agent
+            return
+        with self.seal.open(self._evaluation(jobs, arguments, models), place, resume, start) as run:
             self.archive.unseal()
-        with Run.start(
-            place, command=command, config=self.config, models=models, arguments=arguments, resume=resume
-        ) as run:
-            yield run, agent
+            try:
+                yield run, agent
+            finally:
+                self.archive.seal()
+
+    def approve(self, text: str, jobs: Sequence[Job], arguments: Mapping[str, Any]) -> Approval:
+        """Add the run of these jobs to those that may see the test games; models are loaded for their fingerprints."""
+        self.seal.check_approvable(text)
+        models = fingerprints(self._agent(jobs), (job.cell.memory for job in jobs))
+        return self.seal.approve(self._evaluation(jobs, arguments, models), text, now())
+
+    def _evaluation(self, jobs: Sequence[Job], arguments: Mapping[str, Any], models: Mapping[str, str]) -> Evaluation:
+        """All that decides what a run on test games computes, the games' files verified."""
+        games = [self.archive.game(name) for name in dict.fromkeys(job.game for job in jobs)]
+        for game in games:
+            self.archive.verify(game)
+        contents = {
+            "games": digest_of([(game.id, game.md5) for game in games]),
+            "prompts": digest_of(self.prompts.texts),
+            **{memory: identity_of(memory, self.prompts) for memory in dict.fromkeys(job.cell.memory for job in jobs)},
+        }
+        return Evaluation.of(self.config, arguments, models, contents)
 
     async def work(self, run: Run, stage: Stage[T, R]) -> None:
         """Do what the run still owes of a stage, and say where it stands."""
@@ -200,11 +239,6 @@ class Session:
         """Search the stored prompts, then write the summary; a run with a leak is marked failed instead."""
         refuse_leaks(run, self.worlds)
         run.finish(summary)
-
-
-def seal_of(config: Config) -> Seal:
-    """The seal on the test games of a configuration's archive."""
-    return Seal(Path(config.data) / config.games.archive / "seal")
 
 
 def fingerprints(agent: Agent, memories: Iterable[str]) -> dict[str, str]:

@@ -96,15 +96,24 @@ def test_diagnose_refuses(shell: Shell, run: Path) -> None:
 
 
 def test_the_test_split_opens_once(shell: Shell) -> None:
-    """Sealed, approved, opened by one run, and shut again for all others."""
+    """Sealed, approved for two runs, opened once for each, and shut for all others."""
     asked = ("diagnose", "--split", "test", "-m", "full", "--json")
     with pytest.raises(SealError, match="sealed"):
         shell(*asked, "--out", shell.folder / "first")
     assert not (shell.folder / "first").exists()
-    shell("gates", "approve", "the authors, all choices made on valid")
+    made = shell("gates", "approve", "the authors, all choices made on valid", "-m", "full", "--json")
+    assert (made["memories"], made["budgets"], made["protocol"], made["games"]) == (["full"], [32], "post", 2)
+    told = shell("gates", "approve", "and the other", "-m", "lastk")
+    assert "commands-" in told
+    assert made["models"]["reader"][:12] in told
     assert shell(*asked, "--out", shell.folder / "first")["episodes"] == 2
-    with pytest.raises(SealError, match="opened before"):
+    with pytest.raises(SealError, match="once for each approved run"):
         shell(*asked, "--out", shell.folder / "second")
+    with pytest.raises(SealError, match="summary instead of"):
+        shell("evaluate", "-m", "summary", "--out", shell.folder / "second")
+    assert shell("evaluate", "-m", "lastk", "--out", shell.folder / "other", "--json")["episodes"] == 2
+    with pytest.raises(SealError, match="no run can be approved after that"):
+        shell("gates", "approve", "one more", "-m", "summary")
 
 
 def test_plan(shell: Shell) -> None:

@@ -152,3 +152,20 @@ def test_killed_and_resumed_equals_undisturbed(tmp_path: Path) -> None:
 
 def _size(run: Path) -> int:
     return sum(one.stat().st_size for one in run.glob("*.jsonl") if one.name != "resumes.jsonl") if run.exists() else 0
+
+
+def test_a_run_names_every_device_it_was_computed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a run continued on another machine whose numbers count as those of the first: before, only the device of
+    `run.json` could be asked for. Started on A, continued on B, then on A again: two devices, the first one first."""
+    for device in ("card A", "card B", "card A"):
+        monkeypatch.setattr("dssr.record.run.device", lambda device=device: device)
+        start(tmp_path / "run", resume=True).close()
+    run = Run.open(tmp_path / "run")
+    assert run.devices == ("card A", "card B")
+    with (run.path / "resumes.jsonl").open("ab") as file:
+        file.write(b'{"commit":nu')
+    assert run.devices == ("card A", "card B")
+    with (run.path / "resumes.jsonl").open("ab") as file:
+        file.write(b"\n")
+    with pytest.raises(RecordError, match="line 3 is damaged"):
+        _ = run.devices

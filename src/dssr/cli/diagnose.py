@@ -87,7 +87,7 @@ def evaluate(
     resume: options.Resume = False,
     as_json: options.Json = False,
 ) -> None:
-    """Diagnose on the test games, which open once, after `dssr gates approve`."""
+    """Diagnose on the test games, which open once for each run approved with `dssr gates approve`."""
     diagnose(config, memory, budget, filler, None, "test", lag, out, resume, as_json)
 
 

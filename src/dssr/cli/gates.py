@@ -79,8 +79,25 @@ def show(config: options.Config = options.DEFAULT_CONFIG, as_json: options.Json 
     emit(rows, as_json)
 
 
-def approve(text: Text, config: options.Config = options.DEFAULT_CONFIG) -> None:
-    """Approve the one opening of the test games."""
+def approve(
+    text: Text,
+    config: options.Config = options.DEFAULT_CONFIG,
+    memory: options.Memories = None,
+    budget: options.Budgets = None,
+    filler: options.Fillers = None,
+    lag: options.Lag = False,
+    as_json: options.Json = False,
+) -> None:
+    """Approve one run of the evaluation, given as to `dssr evaluate`; each approved run sees the test games once.
+
+    Approve every run before the first is started: that closes the list.
+    """
     from dssr.measure.ledger import approve as work
 
-    work(text, config)
+    made = work(text, config, memory or (), budget or (), filler or (), lag=lag)
+    run, asked = made.run, made.run.arguments
+    shown = {name: asked[name] for name in ("memories", "budgets", "fillers", "lag")}
+    shown |= {"protocol": run.config["protocol"]["kind"], "games": len(asked["games"])}
+    brief = [f"{role} {fingerprint[:12]}" for role, fingerprint in run.models.items()]
+    shown |= {"configuration": run.digest, "models": run.models if as_json else brief}
+    emit({"approved": made.name, **shown, "text": made.text, "date": made.date}, as_json)

@@ -64,7 +64,7 @@ async def evaluate(
     resume: bool = False,
     progress: Progress = silent,
 ) -> Study:
-    """Diagnose on the sealed test games, which open once, after an approval (`dssr.approve`)."""
+    """Diagnose on the sealed test games, which open once for each approved run (`dssr.approve`)."""
     return await diagnose.aio(
         config, memories, budgets, fillers, split="test", lag=lag, out=out, resume=resume, progress=progress
     )

@@ -8,12 +8,14 @@ from typing import Literal
 from dssr.config import Config
 from dssr.errors import RecordError
 from dssr.measure.gates import Case, Verdict, checks_of, statements, verdict
+from dssr.measure.grid import arguments_of, grid_of, jobs_of
 from dssr.measure.study import Study
 from dssr.record.files import Lock, told
 from dssr.record.log import Log, read
 from dssr.record.run import now
+from dssr.record.seal import Approval
 from dssr.seeds import digest_of
-from dssr.session import configured, seal_of, verb
+from dssr.session import Session, configured, verb
 from dssr.types import Record
 
 
@@ -151,6 +153,21 @@ async def judge(
 
 
 @verb
-async def approve(text: str, config: Config | str = "nano") -> None:
-    """Approve the one opening of the test games."""
-    seal_of(configured(config)).approve(text, now())
+async def approve(
+    text: str,
+    config: Config | str = "nano",
+    memories: Sequence[str] = (),
+    budgets: Sequence[int] = (),
+    fillers: Sequence[int] = (),
+    *,
+    lag: bool = False,
+) -> Approval:
+    """Approve one run of the evaluation: what `evaluate` would compute if it were asked the same now.
+
+    Call it once for each run, before the first of them is started: that closes the list. The models are loaded for
+    their fingerprints, and the test games stay shut.
+    """
+    settings = configured(config)
+    async with Session(settings) as session:
+        grid = grid_of(settings, session.archive, memories, budgets, fillers, split="test", lag=lag)
+        return session.approve(text, jobs_of(grid, settings), arguments_of(grid))

@@ -56,11 +56,12 @@ def told(trouble: str) -> Iterator[None]:
 class Lock:
     """Held by the one process that writes a directory; the system releases it when the process dies."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, wait: bool = False) -> None:
+        """Held elsewhere, it is refused, or with `wait` waited for."""
         with told(f"Cannot lock {path.parent}"):
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:
             os.close(self._descriptor)
             raise RecordError(

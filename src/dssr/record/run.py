@@ -13,6 +13,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -62,6 +63,8 @@ class RunInfo(Record, frozen=True):
     models: dict[str, str]
     """Role to fingerprint (weights, revision, adapter hashes, template, numerics)."""
     provenance: Provenance
+    id: str = ""
+    """Drawn when the run is made, so that another run at the same place is not taken for it; empty in old runs."""
 
 
 class Run:
@@ -94,6 +97,7 @@ class Run:
             seeds={"run": config.seed, "stats": config.stats.seed},
             models=dict(models),
             provenance=gather(),
+            id=uuid.uuid4().hex,
         )
         cls.check_place(path, resume)
         return cls._continue(path, info) if path.exists() else cls._create(path, info)
@@ -164,6 +168,18 @@ class Run:
     def config(self) -> Config:
         """As it was when the run started."""
         return self.info.config
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Every device that the run was computed on, the first one first: a resume elsewhere counts."""
+        file = self.path / "resumes.jsonl"
+        found = [self.info.provenance.device]
+        for number, line in log.lines(file):
+            try:
+                found.append(msgspec.json.decode(line, type=Provenance).device)
+            except msgspec.MsgspecError as error:
+                raise RecordError(f"{file} line {number} is damaged ({error}); restore it from a copy.") from error
+        return tuple(dict.fromkeys(found))
 
     @property
     def finished(self) -> bool:
@@ -263,16 +279,17 @@ def _difference(stored: RunInfo, asked: RunInfo) -> str:
     old, new = (msgspec.to_builtins(info) for info in (stored, asked))
     names: list[str] = [name for name in ("command", "arguments", "models", "seeds") if old[name] != new[name]]
     if stored.digest != asked.digest:
-        names += [f"config.{path}" for path in _changed(old["config"], new["config"])]
+        names += [f"config.{path}" for path in changed(old["config"], new["config"])]
     return ", ".join(names)
 
 
-def _changed(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
+def changed(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
+    """Dotted names of the settings in which two configurations differ."""
     found: list[str] = []
     for name in sorted(old.keys() | new.keys()):
         one, other = old.get(name), new.get(name)
         if isinstance(one, dict) and isinstance(other, dict):
-            found += _changed(one, other, f"{prefix}{name}.")
+            found += changed(one, other, f"{prefix}{name}.")
         elif one != other:
             found.append(f"{prefix}{name}")
     return found

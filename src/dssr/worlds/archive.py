@@ -4,13 +4,14 @@ A finished archive is never written again. One that is still being made has `man
 instead of `manifest.jsonl`, and opens only when asked for as partial.
 
 Its test games are sealed: they are listed and their files can be verified, but nothing opens them, unless whoever
-holds the approval says so with `unseal`.
+holds the approval says so with `unseal`. A manifest that calls a test game something else is refused.
 """
 
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,10 @@ class Archive:
         """Let test games be opened through this object. For the session of an approved evaluation alone."""
         self._sealed = False
 
+    def seal(self) -> None:
+        """Shut the test games again, once the evaluation is over."""
+        self._sealed = True
+
     def is_sealed(self, game: Game) -> bool:
         """Whether the game may not be opened."""
         return game.split == "test" and self._sealed
@@ -145,6 +150,7 @@ class Worlds:
     @contextmanager
     def playing(self, game: str) -> Iterator[World]:
         """The world of a game, guaranteed to stay open inside the block."""
+        self.archive.path(self.archive.game(game))  # an open world does not outlast the evaluation that opened it
         if game not in self._open:
             self._open[game] = self.archive.world(game)
         self._open.move_to_end(game)
@@ -197,4 +203,16 @@ def read_manifest(file: Path) -> tuple[Game, ...]:
         games = [msgspec.json.decode(line, type=Game) for line in lines]
     except msgspec.DecodeError as error:
         raise GameError(f"{file} is damaged ({error}): restore it or make the archive anew.") from error
+    for game in games:
+        _refuse_other_split(file, game)
     return tuple(sorted(games, key=lambda game: (game.level, game.split, game.id)))
+
+
+def _refuse_other_split(file: Path, game: Game) -> None:
+    """Refuse a test game that is listed as another: its name and the call that made it tell the split too."""
+    told = [value for option, value in pairwise(game.command) if option == "--split"]
+    if not game.id.startswith(f"{game.split}-{game.level}-") or set(told) - {game.split}:
+        raise GameError(
+            f"{file} was altered: it lists {game.id} as a {game.split} game of level {game.level}, but its name or the "
+            "command that made it says otherwise; restore the archive."
+        )

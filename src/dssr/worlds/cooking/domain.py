@@ -50,6 +50,7 @@ class Cooking:
     def open(self, game: Game, path: Path, kept: Path) -> CookingWorld:
         """The game with its stored tree."""
         generate.require_textworld(game.engine)
+        generate.refuse_other_split(game, path)
         return CookingWorld(game, path, kept)
 
     def facts(self, steps: Sequence[Step], reveal: int) -> tuple[Directive, ...]:

@@ -12,10 +12,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from dssr.config import GamesConfig, Section
 from dssr.errors import ConfigError, GameError
@@ -123,6 +123,27 @@ def tw_make(options: CookingOptions, split: Split, rooms: int, seed: int) -> tup
 def files_of(path: Path) -> tuple[Path, ...]:
     """The `.z8` file and its `.json` companion: a game is both."""
     return path, path.with_suffix(".json")
+
+
+class _Metadata(Struct):
+    settings: dict[str, Any] = {}
+
+
+class _Made(Struct):
+    """As much of a game's `.json` as says which split it was made for."""
+
+    metadata: _Metadata
+
+
+def refuse_other_split(game: Game, path: Path) -> None:
+    """Refuse a game whose own file, which the digest covers, was made for another split than the manifest says."""
+    try:
+        settings = msgspec.json.decode(files_of(path)[1].read_bytes(), type=_Made).metadata.settings
+    except msgspec.MsgspecError:
+        return  # no cooking game, and refused as such when it is played
+    made = settings.get("split", game.split)
+    if made != game.split:
+        raise GameError(f"Game {game.id} was made as a {made} game but is listed as {game.split}: restore the archive.")
 
 
 def make_game(folder: Path, plan: GamePlan) -> Game:
