@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from dssr.measure.ledger import judge as judge
     from dssr.measure.plan import plan as plan
     from dssr.measure.study import Study as Study
+    from dssr.measure.transfer import transfer as transfer
     from dssr.models.base import Generate as Generate
     from dssr.models.base import Message as Message
     from dssr.record.run import open_run as open_run
@@ -61,6 +62,7 @@ HOMES = {
     "dssr.measure.ledger": ("amend", "approve", "gates", "judge"),
     "dssr.measure.plan": ("plan",),
     "dssr.measure.study": ("Study",),
+    "dssr.measure.transfer": ("transfer",),
     "dssr.models.base": ("Generate", "Message"),
     "dssr.record.run": ("open_run",),
     "dssr.reports.export": ("export",),

@@ -81,6 +81,12 @@ class ModelConfig(Section, frozen=True):
     retries: Size = 5
     batch_tokens: Count = 8192
     """Most tokens in one forward pass of a batch engine."""
+    gpu_memory: Annotated[float, Meta(gt=0, le=1)] = 0.9
+    """vLLM only: share of the GPU's memory that this engine takes; two engines may share a card."""
+    batch_invariant: bool | None = None
+    """Same bits alone and in a batch: `true` refuses a model that fails the test, unset takes it where there is one."""
+    pinned: bool = False
+    """Whether a hub model must name its revision, a commit hash."""
     retention: Share = 0.9
     """Scripted writer only: chance that a fact survives a rewrite."""
     adapters: dict[Text, Text] = {}
@@ -96,6 +102,8 @@ class AgentConfig(Section, frozen=True):
     """Folder whose files replace the shipped prompts of the same name."""
     reader_adapter: Text | None = None
     """Name of the adapter the reader uses."""
+    budget_tokenizer: Text | None = None
+    """The model whose tokenizer counts budgets, the reader's if unset; readers are compared on the same states."""
     temperature: NonNegative = 0.0
     """Of the writer in evaluation."""
     epsilon: Share = 0.0
@@ -175,6 +183,8 @@ class ReaderConfig(Section, frozen=True):
     """Share of training games kept for monitoring."""
     accept: Share = 0.8
     """Least online success with full history at filler 0."""
+    trained: bool = False
+    """Whether the reader is an adapter that `dssr reader train` makes: then nothing is measured with the bare model."""
 
 
 class WriterConfig(Section, frozen=True):
@@ -255,6 +265,16 @@ class Config(Section, frozen=True):
     writer: WriterConfig = field(default_factory=WriterConfig)
     continuation: ContinuationConfig = field(default_factory=ContinuationConfig)
 
+    @property
+    def reads_with(self) -> ModelConfig:
+        """The reader's model: its own, or the writer's."""
+        return self.reader_model or self.writer_model
+
+    @property
+    def counts_with(self) -> str:
+        """The model whose tokenizer counts budgets."""
+        return self.agent.budget_tokenizer or self.reads_with.path
+
     def content(self) -> dict[str, Any]:
         """What the configuration computes, as plain values; where files lie is no part of it."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
@@ -270,7 +290,7 @@ class Config(Section, frozen=True):
 SHIPPED = Path(__file__).parent / "configs"
 PLUGGED = "dssr.configs"
 """Entry points of this group are folders of TOML files that other packages ship."""
-NANO = ("nano", "nano-house")
+NANO = ("nano", "nano-house", "nano-r2")
 """Configurations of dssr-nano; known by name to say how to get them."""
 GET_NANO = "install it with `pip install 'dssr[nano]'`"
 
@@ -415,7 +435,7 @@ def _check_together(config: Config) -> None:
             f"writer.memory is {shown(config.writer.memory)}, but only a memory whose every write is one reply of the "
             f"model has replies to learn from: use one of {', '.join(PROMPTED)}."
         )
-    model = config.reader_model or config.writer_model
+    model = config.reads_with
     if config.agent.reader_adapter is not None and config.agent.reader_adapter not in model.adapters:
         raise ConfigError(
             f"agent.reader_adapter names {config.agent.reader_adapter!r}, which its model's adapters lack."

@@ -28,8 +28,9 @@ from dssr.agent.prompts import Prompts, load_prompts
 from dssr.agent.reader import Reader
 from dssr.agent.store import save
 from dssr.config import Config, load
-from dssr.models.base import Model
-from dssr.models.load import load_models
+from dssr.errors import ConfigError
+from dssr.models.base import Model, Tokenizer
+from dssr.models.load import load_models, load_tokenizer
 from dssr.record.run import Run, now
 from dssr.record.seal import Approval, Evaluation, Seal
 from dssr.seeds import digest_of
@@ -74,11 +75,17 @@ class Session:
         progress: Progress = silent,
         archive: Archive | None = None,
         models: tuple[Model, Model] | None = None,
+        bare_reader: bool = False,
     ) -> None:
-        """`archive` and `models` (writer, reader) may be handed in; then they stay the caller's to close."""
+        """`archive` and `models` (writer, reader) may be handed in; then they stay the caller's to close.
+
+        `bare_reader` is for work that measures nothing with the reader: its own training, which starts from the base
+        model, and a plan.
+        """
         self.config = settled(config)
         self.progress = progress
         self._given = models
+        self._bare_reader = bare_reader
         self._loaded: tuple[Model, Model] | None = None
         if archive is not None:
             self.archive = archive
@@ -131,6 +138,13 @@ class Session:
         """The seal on the test games, which lies beside them."""
         return Seal(self.archive.folder / "seal")
 
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """What counts budgets, whichever reader reads."""
+        (writer, reader), name = self.models, self.config.counts_with
+        known = {self.config.writer_model.path: writer, self.config.reads_with.path: reader}
+        return known[name].tokenizer if name in known else load_tokenizer(name)
+
     def agent(self, jobs: Sequence[Job] = ()) -> Agent:
         """What the episodes of these jobs are played with, every memory among them tried out first.
 
@@ -141,6 +155,8 @@ class Session:
         return self._agent(jobs)
 
     def _agent(self, jobs: Sequence[Job]) -> Agent:
+        if not self._bare_reader:
+            require_trained_reader(self.config)
         writer, reader = self.models
         agent = Agent(
             worlds=self.worlds,
@@ -149,10 +165,11 @@ class Session:
             prompts=self.prompts,
             max_actions=self.config.protocol.max_actions,
             quotas=share(jobs, self.config.measure.stored_prompts, self.config.seed),
+            counted_by=self.tokenizer,
         )
         for memory in dict.fromkeys(job.cell.memory for job in jobs):
             if not is_reference(memory):
-                load_memory(memory, Kit(TRIAL_BUDGET, agent.reader.tokenizer, writer, None, 0.0, 0), self.prompts)
+                load_memory(memory, Kit(TRIAL_BUDGET, agent.tokenizer, writer, None, 0.0, 0), self.prompts)
         return agent
 
     # ---------------------------------------------------------------- the frame
@@ -239,6 +256,17 @@ class Session:
         """Search the stored prompts, then write the summary; a run with a leak is marked failed instead."""
         refuse_leaks(run, self.worlds)
         run.finish(summary)
+
+
+def require_trained_reader(config: Config) -> None:
+    """Refuse to measure with a base model where the configuration means a reader that was trained from it."""
+    if config.reader.trained and config.agent.reader_adapter is None:
+        raise ConfigError(
+            f"The configuration {config.name} reads with an adapter of {config.reads_with.path}, and none is named: "
+            "make one with `dssr reader train`, put its folder under adapters of that model and its name under "
+            "agent.reader_adapter (`dssr train` and `dssr reader accept` take the folder as --adapter), or set "
+            "reader.trained = false if these weights are the reader itself."
+        )
 
 
 def fingerprints(agent: Agent, memories: Iterable[str]) -> dict[str, str]:

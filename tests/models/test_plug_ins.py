@@ -40,7 +40,7 @@ def without_nano(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_nano")
-@pytest.mark.parametrize("name", ["nano", "nano-house"])
+@pytest.mark.parametrize("name", ["nano", "nano-house", "nano-r2"])
 def test_a_configuration_of_nano_says_what_to_install(name: str, tmp_path: Path) -> None:
     """Catches the default configuration refused as an unknown name, also as the base of a file."""
     assert name not in config.names()

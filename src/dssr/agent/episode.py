@@ -30,7 +30,7 @@ from dssr.agent.memory import (
 from dssr.agent.prompts import Prompts, WatchedModel, render_history
 from dssr.agent.reader import Reader, explore, most_likely, nll_of
 from dssr.errors import ConfigError, GameError, ModelError, UsageError
-from dssr.models.base import Model
+from dssr.models.base import Model, Tokenizer
 from dssr.seeds import digest_of, rng_of
 from dssr.types import Decision, Episode, Job, Moment, Outcome, Played, Step, View, Write
 from dssr.worlds.archive import Worlds
@@ -49,6 +49,13 @@ class Agent:
     """Of Phase B; an episode that needs more ends as `limit`."""
     quotas: Mapping[str, Mapping[Role, int]] = field(default_factory=dict)
     """Prompts to keep verbatim, by job digest; see `leaks.share`."""
+    counted_by: Tokenizer | None = None
+    """The tokenizer that counts budgets; the reader's own when None."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Counts and cuts every state. A second reader reads states cut by the first one's, or they would differ."""
+        return self.counted_by or self.reader.tokenizer
 
 
 @dataclass(frozen=True)
@@ -111,7 +118,7 @@ def episode_key(job: Job, agent: Agent, md5: str, resume: Resume = FROM_START) -
         agent.max_actions,
         None if is_reference(job.cell.memory) else agent.writer.fingerprint(adapter),
         None if job.driver == "reference" else agent.reader.fingerprint(),
-        agent.reader.tokenizer.name,
+        agent.tokenizer.name,
         agent.reader.instruction,
         identity_of(job.cell.memory, agent.prompts),
         msgspec.to_builtins((resume.past, resume.write)),
@@ -135,7 +142,7 @@ async def continue_episode(
         budget = episode.job.cell.budget
         if budget is None:
             raise UsageError("The memory full has no state that could be replaced; continue another format.")
-        write = enforce(state, budget, agent.reader.tokenizer)
+        write = enforce(state, budget, agent.tokenizer)
     return await play_job(episode.job, agent, Resume(tuple(steps[:index]), write))
 
 
@@ -206,12 +213,12 @@ class Rollout:
         """The memory that writes, or the reference that is rendered: an episode has one of the two."""
         name, budget = self.job.cell.memory, self.job.cell.budget
         if is_reference(name):
-            return None, load_reference(name, budget, self.agent.reader.tokenizer)
+            return None, load_reference(name, budget, self.agent.tokenizer)
         if budget is None:
             raise ConfigError(f"The memory {name} needs a budget; only full goes without.")
         kit = Kit(
             budget=budget,
-            tokenizer=self.agent.reader.tokenizer,
+            tokenizer=self.agent.tokenizer,
             model=WatchedModel(
                 self.agent.writer, lambda messages: self.sampler.show("writer", len(self.steps), messages)
             ),
@@ -230,7 +237,7 @@ class Rollout:
         if self.job.cell.memory == FULL:
             return UNSTORED
         assert self.job.cell.budget is not None
-        return enforce(await self._reply(world, here), self.job.cell.budget, self.agent.reader.tokenizer)
+        return enforce(await self._reply(world, here), self.job.cell.budget, self.agent.tokenizer)
 
     async def _reply(self, world: World, here: WalkStep) -> str:
         if self.memory is None:

@@ -36,7 +36,7 @@ class Kit(Record, frozen=True):
     budget: int
     """Tokens a state may have, by `tokenizer`."""
     tokenizer: Tokenizer
-    """The reader's: the one that counts."""
+    """The one that counts: the first reader's, whichever reads."""
     model: Model
     """The writer's model; a memory without a model ignores it."""
     adapter: str | None

@@ -19,7 +19,7 @@ class Reader:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The one that budgets are counted with."""
+        """Its own; budgets are counted with the agent's, which may be another reader's."""
         return self.model.tokenizer
 
     def fingerprint(self) -> str:

@@ -1,5 +1,6 @@
-"""`dssr report · export`: tables, figures and the page from stored runs, and runs for other programs."""
+"""`dssr report · transfer · export`: tables, figures and the page from stored runs, and runs for other programs."""
 
+import sys
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from dssr.cli import options
-from dssr.cli.show import emit, say
+from dssr.cli.show import WIDE, emit, say
 
 if TYPE_CHECKING:
     from dssr.reports.write import Report
@@ -36,6 +37,7 @@ FIRST = ("grid", "decomposition", "rounds-success", "rounds-kappa", "rounds-gain
 def register(app: typer.Typer) -> None:
     """Add the commands of this file to the program."""
     app.command("report")(report)
+    app.command("transfer")(transfer)
     group = typer.Typer(help="Write a run as Inspect logs, Parquet or CSV.", no_args_is_help=True)
     for command in (inspect, parquet, csv):
         group.command(command.__name__)(command)
@@ -89,6 +91,22 @@ def _print(made: "Report", everything: bool) -> None:
         typer.echo(f"page: {made.page}")
     elif made.files:
         typer.echo(f"{len(made.files)} files in {Path(made.files[0]).parent}")
+
+
+def transfer(runs: options.Runs, as_json: options.Json = False) -> None:
+    """Compare diagnoses of the same games under different readers: the first run's is the one to keep up with."""
+    from rich.console import Console
+
+    from dssr.measure.rows import flat
+    from dssr.measure.transfer import transfer as work
+    from dssr.reports.study_tables import transfer_table
+    from dssr.reports.tables import terminal
+
+    rows = work(runs)
+    if as_json:
+        emit([flat(row) for row in rows], True)
+    else:
+        Console(width=None if sys.stdout.isatty() else WIDE).print(terminal(transfer_table(rows)))
 
 
 def inspect(run: options.Run, out: ExportFolder, as_json: options.Json = False) -> None:

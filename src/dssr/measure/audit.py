@@ -69,7 +69,7 @@ async def read_time_oracle(
     assert budget is not None, "only cells with a budget are audited"
     kit = Kit(
         budget=budget,
-        tokenizer=agent.reader.tokenizer,
+        tokenizer=agent.tokenizer,
         model=agent.writer,
         adapter=None,
         temperature=measure.oracle_temperature,
@@ -80,7 +80,7 @@ async def read_time_oracle(
     replies = await asyncio.gather(
         *(writer.sample(view, "", measure.oracle_temperature, index) for index in range(measure.oracle_samples))
     )
-    states = list(dict.fromkeys(enforce(reply, budget, agent.reader.tokenizer).state for reply in replies))
+    states = list(dict.fromkeys(enforce(reply, budget, agent.tokenizer).state for reply in replies))
     options = options_of(step)
     losses = await asyncio.gather(*(agent.reader.nll(goal, state, step.observation, options) for state in states))
     return min(zip(losses, states, strict=True), key=lambda pair: pair[0])

@@ -158,7 +158,7 @@ class CandidateScorer:
         assert budget is not None, "only written states have candidates"
         kit = Kit(
             budget=budget,
-            tokenizer=agent.reader.tokenizer,
+            tokenizer=agent.tokenizer,
             model=agent.writer,
             adapter=None,
             temperature=0.0,
@@ -180,7 +180,7 @@ class CandidateScorer:
                 self.admissible.append(node.moment.admissible)
         self.facts = agent.worlds.domain.facts(played.steps, played.episode.reveal)
         self._ends: dict[tuple[int, str], asyncio.Future[Episode]] = {}
-        self.forward = Forward(memory, agent.reader, agent.reader.tokenizer, budget, self.goal, played.steps)
+        self.forward = Forward(memory, agent.reader, agent.tokenizer, budget, self.goal, played.steps)
 
     def request(self, point: WritePoint) -> tuple[View, str]:
         """What the writer is given at a point: the view, and the state it had."""
@@ -211,7 +211,7 @@ class CandidateScorer:
                 for index in range(self.sampling.candidates)
             )
         )
-        states = [enforce(reply, self.budget, self.agent.reader.tokenizer).state for reply in replies]
+        states = [enforce(reply, self.budget, self.agent.tokenizer).state for reply in replies]
         scores = await asyncio.gather(*(score(point, state) for state in states))
         return [
             Candidate(

@@ -78,7 +78,7 @@ async def plan(
 ) -> Plan:
     """Count the calls and tokens of a diagnosis; with rates or prices, or timed by a few calls, hours or cost too."""
     settings = configured(config)
-    async with Session(settings) as session:
+    async with Session(settings, bare_reader=True) as session:
         grid = grid_of(settings, session.archive, memories, budgets, fillers, games, split, lag)
         jobs = jobs_of(grid, settings)
         agent = session.agent(jobs)
@@ -217,7 +217,7 @@ def walk_of(game: str, config: Config, filler: int, agent: Agent) -> Walk:
 
 def frame_of(agent: Agent, budget: int) -> int:
     """Tokens of a writer's prompt besides state and observation."""
-    kit = Kit(budget, agent.reader.tokenizer, agent.writer, None, 0.0, 0)
+    kit = Kit(budget, agent.tokenizer, agent.writer, None, 0.0, 0)
     empty = Prompted(kit, agent.prompts.writer(ORACLE_STYLE, budget)).messages(View("", None, ""), "")
     return agent.writer.prompt_tokens(empty)
 
@@ -262,7 +262,7 @@ CALLS = 64
 async def measured_rates(grid: Grid, config: Config, agent: Agent) -> tuple[float, float]:
     """Tokens per second read and written by the models themselves, past the cache."""
     budget = grid.budgets[-1]
-    kit = Kit(budget, agent.reader.tokenizer, agent.writer, None, 0.0, 0)
+    kit = Kit(budget, agent.tokenizer, agent.writer, None, 0.0, 0)
     writer = Prompted(kit, agent.prompts.writer(ORACLE_STYLE, budget))
     with agent.worlds.playing(grid.games[0]) as world:
         steps = world.walk(config.protocol.kind, max(grid.fillers))

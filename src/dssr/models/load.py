@@ -16,12 +16,15 @@ from dssr.models.cache import Cache, CachedModel
 
 TIERS = "dssr.tiers"
 """Entry points of this group are functions from the rest of a name (`writer` in `nano/writer`) to a folder."""
+SCRIPTED = "scripted"
+"""The tier without weights."""
 PLUGGED = {"nano": GET_NANO}
 """Tiers that come in a package of their own, and how to get it."""
 
 
 def load_model(config: ModelConfig) -> Model:
     """The model of a configuration, ready to answer."""
+    _check_pinned(config)
     if config.backend in ("hf", "vllm"):
         found = {name: weights_folder(path) for name, path in config.adapters.items()}
         config = msgspec.structs.replace(config, adapters=found)
@@ -38,6 +41,18 @@ def load_model(config: ModelConfig) -> Model:
     from dssr.models.scripted import ScriptedModel
 
     return ScriptedModel(config.retention, config.context_length)
+
+
+def _check_pinned(config: ModelConfig) -> None:
+    """A hub name without a revision is another model tomorrow."""
+    if not config.pinned or config.revision is not None or config.backend not in ("hf", "vllm"):
+        return
+    folder = weights_folder(config.path)
+    if folder == config.path and not Path(folder).is_dir():
+        raise ModelError(
+            f"{config.path} is pinned and has no revision: name the commit of its weights as `revision`, which the "
+            "model's page lists under its files, or set pinned = false."
+        )
 
 
 def load_models(config: Config) -> tuple[Model, Model]:
@@ -58,6 +73,10 @@ def open_cache(config: Config) -> Cache | None:
 
 def load_tokenizer(name: str, revision: str | None = None) -> Tokenizer:
     """The tokenizer of a tier, folder or hub name, without weights."""
+    if name == SCRIPTED:
+        from dssr.models.scripted.model import WordTokenizer
+
+        return WordTokenizer()
     from dssr.models.tokenizers import open_tokenizer
 
     return open_tokenizer(weights_folder(name), name, revision)

@@ -1,7 +1,8 @@
 """Models run by vLLM, which batches by itself: requests are handed straight on.
 
 Prompts are rendered here, by the same code as for the other backends, and sent as token ids. On a GPU vLLM's
-batch-invariant kernels are on unless the environment says VLLM_BATCH_INVARIANT=0; a CPU has none.
+batch-invariant kernels are on unless the configuration or the environment (VLLM_BATCH_INVARIANT=0) says no; a CPU has
+none. An engine that has them is tried when it starts: a model that must be invariant and is not is refused.
 """
 
 import asyncio
@@ -33,6 +34,9 @@ CPU_BLOCK = 32
 
 LEAST_BATCH = 4096
 """Tokens in one pass on a CPU, unless the context is longer."""
+TRIAL_LENGTHS = (17, 64, 250, 251, 900)
+"""Tokens of the prompts with which an engine is tried alone and in a batch: some share a prefix, none a block's end."""
+TRIAL_REPLY = 4
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class VllmModel:
             self._background.wait(self._start(folder))
         except BaseException as error:
             self._background.stop()
-            if not isinstance(error, Exception):
+            if isinstance(error, ModelError) or not isinstance(error, Exception):
                 raise
             raise ModelError(f"vLLM could not load {self.name}: {first_line(error)}.") from error
 
@@ -76,7 +80,10 @@ class VllmModel:
 
         import vllm
 
-        arguments = _cpu_arguments(self.context_length) if current_platform.is_cpu() else {}
+        # A share of the card, so that the reader's engine finds room beside the writer's; a CPU has its own rule.
+        arguments: dict[str, Any] = {"gpu_memory_utilization": self._config.gpu_memory}
+        if current_platform.is_cpu():
+            arguments = _cpu_arguments(self.context_length)
         if self._adapters:
             # One more than there are adapters, or base requests in a mixed batch run under the last adapter.
             arguments |= {
@@ -96,7 +103,38 @@ class VllmModel:
                 **arguments,
             )
         )
-        self._numerics = (vllm.__version__, current_platform.get_device_name(), _invariant(), self._config.threads)
+        invariant = _invariant() and await self._same_in_batch()
+        if self._config.batch_invariant and not invariant:
+            self._engine.shutdown()
+            raise ModelError(
+                f"{self.name} answers differently alone and in a batch here, and its configuration says that it must "
+                "not; use a device whose kernels are batch-invariant or leave batch_invariant out."
+            )
+        self._numerics = (vllm.__version__, current_platform.get_device_name(), invariant, self._config.threads)
+
+    async def _same_in_batch(self) -> bool:
+        """Whether prompts answered alone and together give the same bits, under every adapter; nothing is cached."""
+        text = self.tokenizer.encode(" ".join(f"{label} {place}" for place, label in enumerate(LABELS * 20)))
+        most = self.context_length - TRIAL_REPLY
+        adapters = (None, *self._adapters.values())
+        cases = [(text[: min(length, most)], adapter) for length in TRIAL_LENGTHS for adapter in adapters]
+        await self._engine.reset_prefix_cache()
+        together = await asyncio.gather(*(self._bits(*case) for case in cases))
+        alone = []
+        for case in cases:
+            await self._engine.reset_prefix_cache()
+            alone.append(await self._bits(*case))
+        return list(together) == alone
+
+    async def _bits(self, ids: list[int], adapter: Adapter | None) -> str:
+        """Everything a short reply says: the scores of all labels, and some written tokens with theirs. As text, since
+        an adapter whose scores are not numbers is not equal to itself otherwise."""
+        labels = list(self._labels.values())
+        sampling = {"temperature": 1.0, "seed": 0, "allowed_token_ids": labels, "logprobs": len(labels)}
+        chosen = await self._run(ids, 1, sampling, adapter)
+        written = await self._run(ids, TRIAL_REPLY, {"temperature": 0.0, "logprobs": 0}, adapter)
+        scores = sorted((token, one.logprob) for token, one in chosen.logprobs[0].items())
+        return repr((scores, list(written.token_ids), written.cumulative_logprob))
 
     def fingerprint(self, adapter: str | None = None) -> str:
         """Of weights, adapter, tokenizer and template, dtype and numerics."""
@@ -198,8 +236,27 @@ def load_vllm(config: ModelConfig) -> VllmModel:
     files = sorted(folder.glob("*.safetensors"))
     if not files or not (folder / "config.json").is_file():
         raise ModelError(f"{folder} holds no config.json with *.safetensors weights; dssr loads no other kind.")
+    _check_claim(config)
     weights = file_digest(folder / "config.json", *files)
     return VllmModel(config, folder, weights, open_tokenizer(folder, config.path))
+
+
+def _check_claim(config: ModelConfig) -> None:
+    """Refuse at once what no test on this machine could show."""
+    import torch
+
+    if not config.batch_invariant:
+        return
+    if not torch.cuda.is_available():
+        raise ModelError(
+            f"{config.path} must be batch-invariant, and vLLM has no such kernels on a CPU; "
+            "use a GPU, the hf backend, or leave batch_invariant out."
+        )
+    if os.environ.get("VLLM_BATCH_INVARIANT", "1") != "1":
+        raise ModelError(
+            f"{config.path} must be batch-invariant, and VLLM_BATCH_INVARIANT switches that off; take it out of the "
+            "environment or leave batch_invariant out."
+        )
 
 
 def _local_folder(path: str, revision: str | None) -> Path:
@@ -270,6 +327,8 @@ def _prepare_environment(config: ModelConfig) -> None:
         if config.threads:
             os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
             os.environ["OMP_NUM_THREADS"] = str(config.threads)
+    if config.batch_invariant is False:
+        os.environ["VLLM_BATCH_INVARIANT"] = "0"
     os.environ.setdefault("VLLM_BATCH_INVARIANT", "1")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     # Its log goes to stdout otherwise, where programs read our output.

@@ -1,6 +1,7 @@
 """The tables of a study: which there are, and why one cannot be made."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from dssr.errors import StatsError
 from dssr.measure.answers import answer_rows
@@ -17,6 +18,7 @@ from dssr.measure.rows import (
     slope_rows,
 )
 from dssr.measure.study import Study
+from dssr.measure.transfer import TransferRow
 from dssr.reports.paper import paper_cells
 from dssr.reports.survival import losses, protocol_rows, shared_point_rows, start_rows
 from dssr.reports.tables import Column, Kind, Table
@@ -49,13 +51,19 @@ class Absent(Record, frozen=True):
     reason: str
 
 
-def study_tables(study: Study, against_paper: bool = False) -> tuple[list[Table], list[Absent]]:
-    """All tables of the study, in the order of the report, and those that are not to be had."""
+def study_tables(
+    study: Study, against_paper: bool = False, transferred: Sequence[TransferRow] = ()
+) -> tuple[list[Table], list[Absent]]:
+    """All tables of the study, in the order of the report, and those that are not to be had.
+
+    `transferred` are the rows of the one table that looks at several readers."""
     tables: list[Table] = []
     absent: list[Absent] = []
-    for name, make in MAKERS.items():
+    makers = MAKERS | {"grid": partial(_grid, against_paper=against_paper)}
+    makers |= {TRANSFER: lambda _: transfer_table(transferred)}
+    for name in makers:
         try:
-            table = _grid(study, against_paper) if name == "grid" else make(study)
+            table = makers[name](study)
         except StatsError as error:
             absent.append(Absent(name, str(error)))
             continue
@@ -189,6 +197,28 @@ def _losses(study: Study) -> Table:
     return _table("losses", f"Rewrites that lost a {fact}", columns, losses(study), study)
 
 
+TRANSFER = "transfer"
+
+
+def transfer_table(rows: Sequence[TransferRow]) -> Table:
+    """Writer × reader."""
+    columns = [*HEAD, Column("reader", "reader"), Column("games", "games", "count")]
+    columns += [Column("near", "success % without lag", "percent"), Column("success", "success % long F′", "percent")]
+    columns += [Column("kappa", "κ long F′", "nats"), Column("gain", f"gain over {BASE}, points", "percent")]
+    columns += [Column("kept", "share of the first reader's gain", "percent", _kept)]
+    if len({row.protocol for row in rows}) > 1:
+        columns.insert(2, Column("protocol", "protocol"))
+    problems = dict.fromkeys(row.problem for row in rows if row.problem)
+    note = " ".join(f"Left blank: {one}" for one in problems)
+    return Table(TRANSFER, "Transfer: the same writers under other readers", tuple(columns), tuple(rows), note)
+
+
+def _kept(row: TransferRow) -> Interval | float | None:
+    if row.kept is None or row.kept_low is None or row.kept_high is None:
+        return row.kept
+    return Interval(row.kept, row.kept_low, row.kept_high)
+
+
 MAKERS: dict[str, Callable[[Study], Table]] = {
     "grid": _grid,
     "decomposition": _decomposition,
@@ -203,6 +233,7 @@ MAKERS: dict[str, Callable[[Study], Table]] = {
     "protocols": _pilot,
     "pairs": _pairs,
     "losses": _losses,
+    TRANSFER: lambda _: transfer_table(()),  # a study alone has one reader
 }
 EMPTY = {
     "rewrite-contrasts": f"it compares other memories with {BASE}; play both with `dssr diagnose --memory`.",
@@ -210,6 +241,7 @@ EMPTY = {
     "protocols": "the runs know one protocol; set `kind` under [protocol], `dssr diagnose` again, report both.",
     "pairs": f"it needs {BASE} and another written memory on the same games, and steps stored with them.",
     "losses": "no rewrite lost a fact that was still needed.",
+    TRANSFER: "it needs diagnoses of the same games and memories under a second reader; give their runs along.",
 }
 
 

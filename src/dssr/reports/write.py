@@ -6,6 +6,7 @@ from typing import Literal
 
 from dssr.errors import UsageError
 from dssr.measure.study import Study
+from dssr.measure.transfer import by_reader, transfer_rows
 from dssr.record.files import write_whole
 from dssr.record.run import Run
 from dssr.reports.page import Answer
@@ -66,9 +67,11 @@ def make_report(
     trained = [run for run in opened if is_training(run)]
     played = [run for run in opened if not is_training(run)]
     tables, absent = training_tables(trained)
-    study = Study.load(played) if played else None
+    readers = by_reader(played)
+    # One table never mixes readers: the study is that of the first, and the others stand beside it in one table.
+    study = Study.load(next(iter(readers.values()))) if played else None
     if study is not None:
-        mine, missing = study_tables(study, against_paper)
+        mine, missing = study_tables(study, against_paper, transfer_rows(played) if len(readers) > 1 else ())
         tables, absent = [*mine, *tables], [*missing, *absent]
     if against_paper:
         tables = _with_paper(tables)

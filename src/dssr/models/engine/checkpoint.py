@@ -169,6 +169,11 @@ def _settle(model: HFModel, causal: Any, config: ModelConfig, device: str) -> st
             f"On this machine {config.path} answers differently alone and in a batch "
             f"({threads} threads, {config.dtype}); set threads = 1."
         )
+    if not invariant and config.batch_invariant:
+        raise ModelError(
+            f"{config.path} answers differently alone and in a batch on {device}, and its configuration says that it "
+            "must not; use another device or leave batch_invariant out."
+        )
     kind = platform.machine() if device == "cpu" else torch.cuda.get_device_name()
     level = torch.backends.cpu.get_cpu_capability() if device == "cpu" else ""
     return (

@@ -152,7 +152,7 @@ class Dagger:
         """Play the iteration's episodes with the reader of the one before; 0 is the bare base."""
         config = with_reader(self.config, self.adapter(number - 1)) if number > 1 else self.config
         arguments = {"iteration": number, "games": name}
-        async with Session(config, self.progress, self.archive) as session:
+        async with Session(config, self.progress, self.archive, bare_reader=number == 1) as session:
             with session.run(path, "reader-collect", jobs, arguments, resume=True) as (run, agent):
                 await session.play(run, agent, jobs, f"collect {number} {name}")
                 errors = sum(played.episode.error is not None for played in stored(run))

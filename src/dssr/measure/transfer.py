@@ -1,0 +1,219 @@
+"""Writers under several readers: what a memory gains over the base memory, and how much of that a second reader keeps.
+
+From stored diagnoses alone. The reader of the first run is the one that the others are compared with.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from dssr.errors import StatsError
+from dssr.measure.rows import BASE, CellGroup, Quantity, game_values, groups, long_fillers, mean_of
+from dssr.measure.study import Study, same_device
+from dssr.record.run import Run
+from dssr.session import verb
+from dssr.stats.bootstrap import Interval, Resampler, align
+from dssr.stats.contrasts import over_fillers, ratio
+from dssr.types import Record
+
+T = TypeVar("T")
+SHORT = 8
+"""Characters of a fingerprint that tell two readers of one name apart."""
+
+
+class TransferRow(CellGroup, frozen=True):
+    """One writer under one reader."""
+
+    reader: str
+    """Model and adapter."""
+    games: int
+    near: Interval | None
+    """Success at the filler without lag."""
+    success: Interval | None
+    """Success over the long fillers."""
+    kappa: Interval | None
+    """Write-time regret over the long fillers."""
+    gain: Interval | None
+    """Success over the long fillers minus that of the base memory under the same reader, paired by game."""
+    kept: float | None
+    """Share of the first reader's gain; None for the first reader itself and where there was no gain to keep."""
+    kept_low: float | None
+    """None when some resample of the games has no gain: a share of nothing has no bounds."""
+    kept_high: float | None
+    problem: str | None
+    """Why a value is missing."""
+
+
+@verb
+async def transfer(runs: Sequence[str | Path | Run]) -> list[TransferRow]:
+    """The matrix writer × reader from diagnoses of the same games and memories under different readers.
+
+    The reader of the first run is R1: the other rows say what share of its gain over `summary` they keep.
+    """
+    return transfer_rows([run if isinstance(run, Run) else Run.open(run) for run in runs])
+
+
+def by_reader(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """The runs of each reader, by its fingerprint, in the order in which the readers occur."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.info.models.get("reader", ""), []).append(run)
+    return found
+
+
+def transfer_rows(runs: Sequence[Run]) -> list[TransferRow]:
+    """One row per writer and reader; runs that cannot be compared are refused with a sentence."""
+    if not runs:
+        raise StatsError("There is no run to read; give diagnoses of the same games under two readers.")
+    same_device(runs)
+    readers = by_reader(runs)
+    if len(readers) < 2:
+        raise StatsError(
+            f"These runs have one reader, {reader_name(runs[0])}; give a diagnosis of the same games and memories "
+            "under a second one too."
+        )
+    _same_games(runs)
+    _same_budgets(runs)
+    _same_writers(runs)
+    studies = {name: Study.load(readers[key]) for key, name in _names(readers).items()}
+    align({name: dict.fromkeys(study.games, 0.0) for name, study in studies.items()})
+    first = next(iter(studies.values()))
+    written = dict.fromkeys(group for study in studies.values() for group in groups(study))
+    return [
+        _row(group, name, study, first)
+        for group in written
+        for name, study in studies.items()
+        if group in groups(study)
+    ]
+
+
+def reader_name(run: Run) -> str:
+    """Model and adapter of a run's reader."""
+    adapter = run.config.agent.reader_adapter
+    return run.config.reads_with.path + (f"@{adapter}" if adapter else "")
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def _names(readers: Mapping[str, Sequence[Run]]) -> dict[str, str]:
+    """Fingerprint to name; two readers of one name are told apart by their fingerprints."""
+    plain = {key: reader_name(runs[0]) for key, runs in readers.items()}
+    return {
+        key: name if list(plain.values()).count(name) == 1 else f"{name} ({key[:SHORT]})" for key, name in plain.items()
+    }
+
+
+def _same_games(runs: Sequence[Run]) -> None:
+    """Game names repeat from archive to archive."""
+    for run in runs:
+        if run.config.games != runs[0].config.games:
+            raise StatsError(f"{runs[0].path} and {run.path} were not played on the same archive of games.")
+
+
+def _same_budgets(runs: Sequence[Run]) -> None:
+    """States of the same budget must be the same text under every reader."""
+    first = runs[0]
+    for run in runs:
+        if run.config.counts_with != first.config.counts_with:
+            raise StatsError(
+                f"{first.path} counts budgets by the tokenizer of {first.config.counts_with} and {run.path} by that of "
+                f"{run.config.counts_with}, so their states are not the same; set agent.budget_tokenizer alike."
+            )
+
+
+def _same_writers(runs: Sequence[Run]) -> None:
+    """A memory must have been written by one and the same model under every reader."""
+    known: dict[str, tuple[str, Run]] = {}
+    for run in runs:
+        for role, fingerprint in run.info.models.items():
+            if role == "reader":
+                continue
+            before, other = known.setdefault(role, (fingerprint, run))
+            if before != fingerprint:
+                raise StatsError(
+                    f"{other.path} and {run.path} were written by different models under the name {role}; "
+                    "compare readers on one writer."
+                )
+
+
+# ---------------------------------------------------------------- rows
+
+
+class Kept(Record, frozen=True):
+    """A share of a gain; without bounds where some resample has no gain."""
+
+    share: float
+    interval: Interval | None
+
+
+def _row(group: CellGroup, reader: str, study: Study, first: Study) -> TransferRow:
+    problems: list[str] = []
+
+    def tried(make: Callable[[], T]) -> T | None:
+        try:
+            return make()
+        except StatsError as error:
+            problems.append(str(error))
+            return None
+
+    def mean(values: Mapping[str, float] | None) -> Interval | None:
+        return mean_of(values, study.sampler) if values else None
+
+    cells, near = groups(study)[group], study.config.gates.near
+    success = tried(lambda: _over_long(study, group, "success"))
+    kappa = tried(lambda: _over_long(study, group, "kappa")) if group.budget is not None else None
+    compared = group.memory != BASE and success is not None
+    gain = tried(lambda: gain_of(study, group)) if compared else None
+    kept = tried(lambda: kept_of(gain, gain_of(first, group), study.sampler)) if gain and study is not first else None
+    bounds = kept.interval if kept else None
+    return TransferRow(
+        memory=group.memory,
+        budget=group.budget,
+        protocol=group.protocol,
+        reader=reader,
+        games=len(study.games),
+        near=mean(game_values(study, cells[near], "success")) if near in cells else None,
+        success=mean(success),
+        kappa=mean(kappa),
+        gain=mean(gain),
+        kept=kept.share if kept else None,
+        kept_low=bounds.low if bounds else None,
+        kept_high=bounds.high if bounds else None,
+        problem=problems[0] if problems else None,
+    )
+
+
+def _over_long(study: Study, group: CellGroup, quantity: Quantity) -> dict[str, float]:
+    """Per game the mean over the long fillers."""
+    found, long = groups(study), long_fillers(study)
+    if group not in found:
+        size = "" if group.budget is None else f" at {group.budget} tokens"
+        raise StatsError(f"The memory {group.memory}{size} is not in the runs of every reader.")
+    missing = [str(filler) for filler in long if filler not in found[group]]
+    if missing:
+        raise StatsError(f"The memory {group.memory} was not played at the long filler {', '.join(missing)}.")
+    return over_fillers({filler: game_values(study, found[group][filler], quantity) for filler in long})
+
+
+def gain_of(study: Study, group: CellGroup) -> dict[str, float]:
+    """Per game, success over the long fillers minus that of the base memory; `full` has no budget to match."""
+    budgets = (group.budget,) if group.budget is not None else (study.config.gates.budget,)
+    base = CellGroup(BASE, budgets[0], group.protocol)
+    games, (mine, other) = align(
+        {group.memory: _over_long(study, group, "success"), BASE: _over_long(study, base, "success")}
+    )
+    return dict(zip(games, (mine - other).tolist(), strict=True))
+
+
+def kept_of(gain: Mapping[str, float], first: Mapping[str, float], sampler: Resampler) -> Kept:
+    """The mean gain as a share of the first reader's, on the same games; both are recomputed in each resample."""
+    _, (mine, other) = align({"the reader": gain, "the first reader": first})
+    if np.mean(other) <= 0:
+        raise StatsError("The first reader has no gain to keep.")
+    share = float(np.mean(mine) / np.mean(other))
+    if ((sampler.weights(len(other)) @ other) <= 0).any():
+        return Kept(share, None)
+    return Kept(share, ratio(mine, other, sampler))
