@@ -92,7 +92,7 @@ def runs(tmp_path: Path) -> list[Path]:
 def test_the_numbers_are_those_worked_out_by_hand(runs: list[Path]) -> None:
     """Catches gains not paired per game, a share of the wrong reader's gain, and fillers pooled by episode.
 
-    See R1 and R2 above: kept 0.5 / 0.625 = 0.8; kappa over 20 and 40 is (0.3 + 0.5) / 2 = 0.4; without lag R2 wins
+    See R1 and R2 above: kept 0.5 / 0.625 = 0.8; kappa over 20 and 40 is (0.3 + 0.5) / 2 = 0.4; at filler 0 R2 wins
     three of four with dssr."""
     rows = {(row.memory, row.reader): row for row in dssr.transfer(runs)}
     assert list(rows) == [("summary", "one"), ("summary", "two@r2"), ("dssr@a", "one"), ("dssr@a", "two@r2")]

@@ -30,7 +30,7 @@ class TransferRow(CellGroup, frozen=True):
     """Model and adapter."""
     games: int
     near: Interval | None
-    """Success at the filler without lag."""
+    """Success at the near filler of the gates, 0."""
     success: Interval | None
     """Success over the long fillers."""
     kappa: Interval | None

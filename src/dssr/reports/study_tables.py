@@ -203,7 +203,7 @@ TRANSFER = "transfer"
 def transfer_table(rows: Sequence[TransferRow]) -> Table:
     """Writer × reader."""
     columns = [*HEAD, Column("reader", "reader"), Column("games", "games", "count")]
-    columns += [Column("near", "success % without lag", "percent"), Column("success", "success % long F′", "percent")]
+    columns += [Column("near", "success % short F′", "percent"), Column("success", "success % long F′", "percent")]
     columns += [Column("kappa", "κ long F′", "nats"), Column("gain", f"gain over {BASE}, points", "percent")]
     columns += [Column("kept", "share of the first reader's gain", "percent", _kept)]
     if len({row.protocol for row in rows}) > 1:
