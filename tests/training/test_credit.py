@@ -58,13 +58,13 @@ def test_credit_is_counted_per_group() -> None:
 def test_no_point_gives_no_row() -> None:
     """Catches a division by zero when a round has no point after the reveal."""
     assert credit_rows("a", POINTS[:1], GROUPS, "S12", BINS) == []
-    assert coverage_rows("a", POINTS[:1], GROUPS, (0, 1, 3)) == []
+    assert coverage_rows("a", POINTS[:1], GROUPS, "S12", (0, 1, 3)) == []
     assert pair_row("a", {}, "S12", 0.3, 2).points == 0
 
 
 def test_coverage_against_steps_since_the_reveal() -> None:
     """Catches a bin that is off by one: 2 steps are in 1-2, 3 would not be."""
-    rows = {row.since: row for row in coverage_rows("a", POINTS, GROUPS, (0, 1, 3, 20))}
+    rows = {row.since: row for row in coverage_rows("a", POINTS, GROUPS, "S12", (0, 1, 3, 20))}
     assert {name: row.points for name, row in rows.items()} == {"1-2": 1, "3-19": 1, "20+": 2}
     assert rows["20+"].coverage == pytest.approx((0.0 + 2 / 3) / 2)
 
