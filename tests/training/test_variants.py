@@ -20,6 +20,7 @@ from dssr.session import Session, silent
 from dssr.training import fit as lora
 from dssr.training.line import Line
 from dssr.training.lines import Lines, SeedsResult
+from dssr.training.results import PairRow
 from dssr.training.round import Round, adapter_folder, returns_sample
 from dssr.training.variants import names, variant_of
 from dssr.types import Episode, Phase
@@ -121,14 +122,11 @@ def test_outcome_plays_on_from_the_main_lines_candidates(config: Config, place: 
     asyncio.run(outcome.data(2))
     writers = {line: Run.open(place / line / "round-2").info.models["writer@r1"] for line in ("dssr-s0", "outcome-s0")}
     assert writers["outcome-s0"] == writers["dssr-s0"]
-    own, main = (lora.content_hash(adapter_folder(place / line, 1)) for line in ("outcome-s0", "dssr-s0"))
-    assert own != main, "so the writer above was really the other line's"
-    alike = [one for one in outcome_pairs(place) if one["group"] == "all"]
-    assert all(0 <= one["alike"] <= 1 for one in alike)
-
-
-def outcome_pairs(place: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in (place / "outcome-s0" / "pairs.jsonl").read_text().splitlines()]
+    mine, theirs = (lora.content_hash(adapter_folder(place / line, 1)) for line in ("outcome-s0", "dssr-s0"))
+    assert mine != theirs, "so the writer above was really the other line's"
+    shares = [row.alike for row in Run.open(place / "outcome-s0").read("pairs", PairRow) if row.group == "all"]
+    same = [len({one.scores["return"] for one in group}) == 1 for group in outcome.stored_data(0).groups().values()]
+    assert shares[0] == pytest.approx(sum(same) / len(same))
 
 
 @pytest.mark.parametrize(
@@ -219,7 +217,7 @@ def test_no_hint_keeps_what_the_reader_is_never_offered(config: Config, place: P
             async def nothing(point: WritePoint, state: str) -> dict[str, float]:
                 return {"S2": 0.0}
 
-            scorer.memory.sample = sample  # type: ignore[method-assign,assignment]
+            scorer.memory.sample = sample  # type: ignore[method-assign]
             scorer.recursive = nothing  # type: ignore[method-assign]
             assert "look" not in scorer.offered[point.step]
             option = scorer.offered[point.step][0]
@@ -258,6 +256,11 @@ def test_seeds_share_the_pairs_and_the_start_and_differ_in_the_training_seed(
     assert len(hashes) == 3
     assert not (place / "dssr-s1").exists()
 
+    rows = asyncio.run(main.retrain(0, 1))
+    assert [(row.round, row.seed) for row in rows] == [(0, 1)]
+    assert lora.content_hash(adapter_folder(place / "dssr-s0", 0, 1)) != lora.content_hash(
+        adapter_folder(place / "dssr-s0", 0)
+    )
     first, again = main._fit(0), main._fit(0, 1)
     assert first.seed != again.seed
     starts = [lora.fresh(fit).state_dict() for fit in (first, again)]

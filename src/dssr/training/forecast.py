@@ -117,7 +117,7 @@ def _round(line: Line, number: int, data: bool, agent: Agent, longest: bool, cou
         _collection(trips, frame, scale, counts["collection"])
     if data and variant.makes_data:
         _scoring(trips, frame, line, longest, counts)
-    _training(trips, frame, line, number, counts["training"])
+    _training(trips, frame, line, number, longest, counts["training"])
 
 
 def _collection(trips: Sequence[EpisodeSize], frame: int, scale: float, count: Count) -> None:
@@ -132,7 +132,24 @@ def _scoring(trips: Sequence[EpisodeSize], frame: int, line: Line, longest: bool
 
     A variant that leaves out points after the reveal keeps none of those at least, and all of them at most.
     """
+    for wanted, kept in _points(trips, line, longest):
+        times = wanted * line.variant.candidates
+        for trip, writes, reads in kept:
+            if line.variant.samples:
+                counts["candidates"].add(0, round(times * (frame + trip.request)), round(times * trip.budget))
+            read = writes * (frame + trip.request) + reads * (trip.walk.choice + trip.budget)
+            counts["scoring"].add(0, round(times * read), round(times * writes * trip.budget))
+        if line.variant.samples:
+            counts["candidates"].add(round(times * len(kept)), 0)
+        counts["scoring"].add(round(times * sum(writes + reads for _, writes, reads in kept)), 0)
+
+
+def _points(
+    trips: Sequence[EpisodeSize], line: Line, longest: bool
+) -> list[tuple[float, list[tuple[EpisodeSize, int, int]]]]:
+    """By phase: how often each of these points is wanted, and the points with the writes and reads of a candidate."""
     variant, config = line.variant, line.config.writer
+    found = []
     for phase, share in (("A", variant.phase_a_share), ("B", 1 - variant.phase_a_share)):
         costs = [
             (trip, step, writes, reads)
@@ -140,22 +157,14 @@ def _scoring(trips: Sequence[EpisodeSize], frame: int, line: Line, longest: bool
             for step, writes, reads in ahead(trip, variant, config.horizon, config.targets)
             if (step < trip.begin) == (phase == "A")
         ]
-        if not costs:
-            continue
-        times = variant.points * share * variant.candidates / len(costs)
         kept = [
             (trip, writes, reads)
             for trip, step, writes, reads in costs
             if longest or not variant.reachable or step <= trip.reveal
         ]
-        for trip, writes, reads in kept:
-            if variant.samples:
-                counts["candidates"].add(0, round(times * (frame + trip.request)), round(times * trip.budget))
-            read = writes * (frame + trip.request) + reads * (trip.walk.choice + trip.budget)
-            counts["scoring"].add(0, round(times * read), round(times * writes * trip.budget))
-        if variant.samples:
-            counts["candidates"].add(round(times * len(kept)), 0)
-        counts["scoring"].add(round(times * sum(writes + reads for _, writes, reads in kept)), 0)
+        if costs:
+            found.append((variant.points * share / len(costs), kept))
+    return found
 
 
 def ahead(trip: EpisodeSize, variant: Variant, horizon: int, sizes: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -163,21 +172,20 @@ def ahead(trip: EpisodeSize, variant: Variant, horizon: int, sizes: Sequence[int
     last = trip.begin + trip.actions - 1
     found = []
     for step in range(last):
-        if variant.score == "return":
-            found.append((step, last - step, trip.actions - max(0, step - trip.begin)))
-            continue
         targets = needed(range(max(step + 1, trip.begin), min(step + horizon, last) + 1), sizes)
-        if targets:
+        if targets and variant.by_return:
+            found.append((step, last - step, trip.actions - max(0, step - trip.begin)))
+        elif targets:
             found.append((step, targets[-1] - step, len(targets)))
     return found
 
 
-def _training(trips: Sequence[EpisodeSize], frame: int, line: Line, number: int, count: Count) -> None:
+def _training(trips: Sequence[EpisodeSize], frame: int, line: Line, number: int, longest: bool, count: Count) -> None:
     """As if every point gave all the pairs it may."""
-    variant, config = line.variant, line.config.writer
+    config = line.config.writer
     length = sum(frame + trip.request + trip.budget for trip in trips) / len(trips)
     per_point = config.sft_epochs if number == 0 else config.pairs_per_point * 2 * config.dpo_epochs
-    texts = variant.points * per_point
+    texts = round(sum(wanted * len(kept) for wanted, kept in _points(trips, line, longest)) * per_point)
     count.add(texts, round(texts * length))
 
 
