@@ -279,12 +279,18 @@ def test_the_selected_seeds_have_names_to_measure_with(config: Config, place: Pa
     assert [(row.seed, row.round) for row in found.seeds] == [(0, number), (1, number)]
     assert found.memories == ["dssr@dssr/s0", "dssr@dssr/s1"]
     named = load(found.config).writer_model.adapters
-    assert named == {f"dssr/s{extra}": str(adapter_folder(place / "dssr-s0", number, extra)) for extra in range(2)}
+    for extra in range(2):
+        assert named[f"dssr/s{extra}"] == str(adapter_folder(place / "dssr-s0", number, extra))
     assert found.lines == [str(place / "dssr-s0"), str(place / "dssr-s0" / "seeds" / f"r{number}-s1")]
     assert contents(place / "dssr-s0" / "round-1") == before
     repeated = ask()
     assert repeated.expected == {}
     assert repeated.seeds == found.seeds
+    with pytest.raises(UsageError, match=r"cannot be trained again: .*round-5 is not there"):
+        Line(config, "dssr", 0, place / "dssr-s0", silent).check_again(5)
+    other = msgspec.structs.replace(config, seed=7)
+    with pytest.raises(UsageError, match="made with another configuration"):
+        Line(other, "dssr", 0, place / "dssr-s0", silent).check_again(1)
 
 
 def test_which_variant_makes_what(config: Config) -> None:

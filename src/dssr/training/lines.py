@@ -1,5 +1,6 @@
 """Train the writer: one line of rounds for a variant and a seed, or the selected variant again with more seeds."""
 
+import itertools
 import logging
 import re
 from collections.abc import Callable, Sequence
@@ -177,13 +178,14 @@ class Lines:
         for extra in again:
             found += await line.retrain(number, extra)
         lines = [line.directory, *(line.again(number, extra) for extra in again)]
-        adapters = [f"{name}/s{extra}" for extra in range(count)]
+        made = next(extra for extra in itertools.count(count) if not line.retrained(number, extra))
+        adapters = [f"{name}/s{extra}" for extra in range(made)]  # those of an earlier call keep their names
         return SeedsResult(
             selected=chosen,
             seeds=found,
             lines=[*map(str, lines)],
             expected=expected,
-            memories=[with_adapter(self.config.writer.memory, adapter) for adapter in adapters],
+            memories=[with_adapter(self.config.writer.memory, adapter) for adapter in adapters[:count]],
             config=str(self._settings_file(line, number, adapters)),
         )
 

@@ -142,8 +142,14 @@ def validated_rounds(rows: Iterable[RoundResult]) -> list[ValidatedRound]:
     """Every trained round, in the order of the rows; all must have been validated at the same fillers."""
     found: dict[tuple[str, int, int], dict[int, float]] = {}
     for row in rows:
-        if row.writer != UNTRAINED:
-            found.setdefault((row.writer, row.seed, row.round), {})[row.filler] = row.success
+        if row.writer == UNTRAINED:
+            continue
+        cells = found.setdefault((row.writer, row.seed, row.round), {})
+        if cells.setdefault(row.filler, row.success) != row.success:
+            raise StatsError(
+                f"Round {row.round} of {row.writer} with seed {row.seed} is there twice, from a line of that seed and "
+                "from a round trained again; compare one of them."
+            )
     fillers = {tuple(sorted(cells)) for cells in found.values()}
     if len(fillers) > 1:
         raise StatsError(f"Rounds validated at different fillers, {sorted(fillers)}, cannot be ranked; compare alike.")
