@@ -17,6 +17,7 @@ from dssr.cli.main import build
 from dssr.record.run import Run
 from dssr.reports.write import make_report
 from dssr.training.results import RoundResult
+from dssr.types import Episode
 from dssr.worlds.archive import Archive
 
 CONFIG = """
@@ -107,6 +108,9 @@ def refused(*arguments: str) -> str:
         (["--variant", "no-hint", "--rounds", "0"], "no-hint learns from the candidates of dssr"),
         (["--seeds", "3"], "holds no trained line of seed 0; run `dssr train` without --seeds first"),
         (["--seeds", "3", "--rounds", "0"], "leave --rounds out"),
+        (["--variant", "outcome"], "outcome learns from the candidates of dssr"),
+        (["--variant", "a4"], "adapters/r0, which is not there; train the earlier rounds, by this command with"),
+        (["--variant", "a4", "--rounds", "0-1"], "a4 begins with round 1"),
     ],
 )
 def test_what_cannot_start_says_so_and_leaves_nothing(here: Path, arguments: list[str], sentence: str) -> None:
@@ -169,7 +173,8 @@ def test_no_qualifying_pair_ends_cleanly(here: Path) -> None:
 @pytest.mark.slow
 def test_a_study_from_the_first_round_to_the_seeds(here: Path) -> None:
     """Catches a line that cannot be lengthened, a forced reader that is not recorded, output that programs cannot read,
-    a variant that collects for itself, seeds that are not trained, and rows that the report cannot use."""
+    a variant that collects for itself, seeds that are not trained or that collect, a configuration of theirs that does
+    not load, and rows that the report cannot use."""
     config = configured("plain.toml")
     common = ("train", "-c", config, "-o", "study", "--force", "--json")
     first = json_of(*common, "--rounds", "0")
@@ -197,7 +202,14 @@ def test_a_study_from_the_first_round_to_the_seeds(here: Path) -> None:
     seeds = json_of(*common, "--seeds", "2")
     assert len({row["seed"] for row in seeds["seeds"]}) == 2
     assert seeds["selected"]["writer"] in ("dssr", "K=1")
-    assert json_of(*common, "--seeds", "2") == seeds, "what is there is read, not trained again"
+    assert {load["work"] for load in seeds["expected"]["loads"]} == {"training", "validation"}
+    assert not Path("study/dssr-s1").exists()
+    assert not Path("study/k1-s1").exists()
+    again = json_of(*common, "--seeds", "2")
+    assert again == seeds | {"expected": {}}, "what is there is read, not trained again"
+    measured = ("diagnose", "-c", seeds["config"], "-g", "1", "-o", "measured", "--json")
+    assert json_of(*measured, *(part for one in seeds["memories"] for part in ("-m", one)))
+    assert {one.job.cell.memory for one in Run.open("measured").read("episodes", Episode)} == {*seeds["memories"]}
 
     rows = list(Run.open("study/dssr-s0").read("rounds", RoundResult))
     assert [(row.writer, row.round) for row in rows] == [("untrained", -1), ("dssr", 0), ("dssr", 1)]

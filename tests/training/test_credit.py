@@ -4,7 +4,7 @@ import pytest
 
 from dssr.config import MeasureConfig
 from dssr.measure.candidates import Candidate, WritePoint
-from dssr.training.results import coverage_rows, credit_rows, pair_row
+from dssr.training.results import coverage_rows, credit_rows, pair_row, pair_rows
 
 
 def point(number: int, since: int, filler: int = 0) -> WritePoint:
@@ -58,15 +58,17 @@ def test_credit_is_counted_per_group() -> None:
 def test_no_point_gives_no_row() -> None:
     """Catches a division by zero when a round has no point after the reveal."""
     assert credit_rows("a", POINTS[:1], GROUPS, "S12", BINS) == []
-    assert coverage_rows("a", POINTS[:1], GROUPS, (0, 1, 3)) == []
+    assert coverage_rows("a", POINTS[:1], GROUPS, "S12", (0, 1, 3)) == []
     assert pair_row("a", {}, "S12", 0.3, 2).points == 0
 
 
 def test_coverage_against_steps_since_the_reveal() -> None:
     """Catches a bin that is off by one: 2 steps are in 1-2, 3 would not be."""
-    rows = {row.since: row for row in coverage_rows("a", POINTS, GROUPS, (0, 1, 3, 20))}
+    rows = {row.since: row for row in coverage_rows("a", POINTS, GROUPS, "S12", (0, 1, 3, 20))}
     assert {name: row.points for name, row in rows.items()} == {"1-2": 1, "3-19": 1, "20+": 2}
     assert rows["20+"].coverage == pytest.approx((0.0 + 2 / 3) / 2)
+    assert rows["20+"].coverage_best == pytest.approx((0.0 + 0.5) / 2)
+    assert rows["1-2"].coverage_worst == 0.0
 
 
 def test_pair_statistics() -> None:
@@ -78,3 +80,33 @@ def test_pair_statistics() -> None:
     assert row.largest == pytest.approx(2.0)
     assert row.actions == pytest.approx(2 / 8)
     assert row.actions_best == pytest.approx(1 / 3)
+
+
+def test_gaps_by_phase_and_filler() -> None:
+    """Catches one median for all points, where Phase A is wide and long walks are thin, and points without candidates
+    counted in.
+
+    By hand, best minus worst: A at F'=0: 0.8; B at F'=0: 0.4; B at F'=10: 0.2, 0.0 and one point without candidates.
+    Medians: all (0.8, 0.4, 0.2, 0.0) 0.3; Phase B (0.4, 0.2, 0.0) 0.2; F'=0 0.6; F'=10 0.1. One of four points has one
+    score for all its candidates.
+    """
+    sizes = [("A", 0, 0.8), ("B", 0, 0.4), ("B", 10, 0.2), ("B", 10, 0.0), ("B", 10, None)]
+    points, groups = [], {}
+    for number, (phase, filler, gap) in enumerate(sizes):
+        at = WritePoint(f"e{number}", 5, filler, 64, "A" if phase == "A" else "B", 1, (9,))
+        points.append(at)
+        if gap is not None:
+            groups[at.key] = candidates(at, (-1.0, 0.0), (-1.0 - gap, 0.0))
+    rows = pair_rows("a", points, groups, "S12", 0.3, 2)
+    assert [row.group for row in rows] == [
+        "all", "phase A", "phase B", "F'=0", "F'=10", "phase A, F'=0", "phase B, F'=0", "phase B, F'=10"
+    ]  # fmt: skip
+    medians = {row.group: row.median for row in rows}
+    assert medians == pytest.approx(
+        {
+            "all": 0.3, "phase A": 0.8, "phase B": 0.2, "F'=0": 0.6, "F'=10": 0.1,
+            "phase A, F'=0": 0.8, "phase B, F'=0": 0.4, "phase B, F'=10": 0.1,
+        }
+    )  # fmt: skip
+    assert [row.alike for row in rows] == pytest.approx([1 / 4, 0, 1 / 3, 0, 1 / 2, 0, 0, 1 / 2])
+    assert rows[0] == pair_row("a", groups, "S12", 0.3, 2)

@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.tiny import make_tiny
-from tests.training.test_line import Killed, dies_at, study
+from tests.training.study import study
+from tests.training.test_line import Killed, dies_at
 
 from dssr.agent.store import stored
 from dssr.config import Config, ReaderConfig

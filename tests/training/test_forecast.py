@@ -3,15 +3,16 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.sessions import open_agent
 
 from dssr.config import AgentConfig, Config, GamesConfig, ModelConfig, ProtocolConfig, WriterConfig
 from dssr.measure.candidates import Candidate
-from dssr.measure.plan import Walk
+from dssr.measure.plan import Load, Walk
 from dssr.models.load import load_model
 from dssr.record.run import Run
-from dssr.training.forecast import EpisodeSize, ahead, forecast
+from dssr.training.forecast import EpisodeSize, ahead, forecast, seeds_forecast
 from dssr.training.line import Line
 from dssr.training.variants import variant_of
 from dssr.types import Step
@@ -67,13 +68,46 @@ def test_hours_follow_the_rates_and_what_is_done_is_not_counted(line: Line) -> N
         assert rest["validation"] == whole["validation"]
 
 
+def test_variants_are_counted_by_what_they_do(line: Line) -> None:
+    """Catches collection counted for a variant that uses the main line's episodes, candidates for one that uses its
+    candidates, points after the reveal counted as kept for certain, and seeds that are told the whole line's work.
+
+    outcome: 4 points of 2 candidates, none sampled. a4 at twelve candidates: 144 at most, if every point is kept.
+    Training again is one round's training and validation for each of two seeds.
+    """
+    writer = msgspec.structs.replace(line.config.writer, outcome_points=4)
+    config = msgspec.structs.replace(line.config, writer=writer)
+
+    def loads(variant: str, rounds: range) -> dict[str, Load]:
+        other = Line(config, variant, 0, line.directory.parent / f"{variant}-s0", silent)
+        return {load.work: load for load in forecast(other, rounds, agent, (100.0, 100.0)).loads}
+
+    with open_agent(config, line.archive, load_model(config.writer_model)) as agent:
+        assert set(loads("k1", range(1))) == {"training", "validation"}
+        outcome = loads("outcome", range(1))
+        assert set(outcome) == {"scoring", "training", "validation"}
+        first, second = loads("a4", range(1, 2)), loads("a4", range(2, 3))
+        assert set(first) == {"candidates", "scoring", "training", "validation"}
+        assert set(second) == {"collection", "candidates", "scoring", "training", "validation"}
+        assert first["candidates"].most_calls == 144
+        assert 0 < first["candidates"].calls < 144
+        assert 0 < first["training"].calls < first["training"].most_calls
+        whole = loads("dssr", range(1, 2))
+        again = {load.work: load for load in seeds_forecast(line, 1, range(1, 3), agent, (100.0, 100.0)).loads}
+        assert set(again) == {"training", "validation"}
+        assert again["training"].calls == 2 * whole["training"].calls
+        # The line's own count holds the untrained writer's validation beside the round's: two, as of two seeds.
+        assert again["validation"] == whole["validation"]
+
+
 def test_scoring_looks_ahead_to_the_last_target() -> None:
     """Catches roll-forwards counted to the horizon or to the end instead of the last target. Worked by hand: decisions
-    at steps 3, 4 and 5, of which K = 1 and 2 look at the first and the last within two steps."""
+    at steps 3, 4 and 5, of which K = 1 and 2 look at the first and the last within two steps. Step 0 has none within
+    two steps, so it is no point of outcome either, which plays on to the end from the points of dssr."""
     walk = Walk(steps=4, shown=40, history=40, choice=10, plan=3, visits=1)
     trip = EpisodeSize(walk, budget=8, actions=3)
     config = WriterConfig(horizon=2, targets=(1, 2))
     assert ahead(trip, variant_of("dssr", config), 2, (1, 2)) == [(1, 2, 1), (2, 2, 2), (3, 2, 2), (4, 1, 1)]
     assert ahead(trip, variant_of("outcome", config), 2, (1, 2)) == [
-        (0, 5, 3), (1, 4, 3), (2, 3, 3), (3, 2, 3), (4, 1, 2)
+        (1, 4, 3), (2, 3, 3), (3, 2, 3), (4, 1, 2)
     ]  # fmt: skip

@@ -7,21 +7,10 @@ import msgspec
 import pytest
 import torch
 from tests.tiny import make_tiny
+from tests.training.study import study
 
 from dssr.agent.prompts import load_prompts
 from dssr.agent.store import stored
-from dssr.config import (
-    AgentConfig,
-    Config,
-    GamesConfig,
-    MeasureConfig,
-    ModelConfig,
-    ProtocolConfig,
-    StatsConfig,
-    WriterConfig,
-)
-from dssr.errors import UsageError
-from dssr.measure.candidates import Candidate, WritePoint
 from dssr.record.run import Run
 from dssr.reports.write import make_report
 from dssr.session import silent
@@ -32,40 +21,6 @@ from dssr.types import Audit, Progress
 from dssr.worlds.archive import Archive
 
 pytestmark = pytest.mark.slow
-
-
-def study(archive: Archive, base: Path, data: Path) -> Config:
-    """One-room games, a budget of 24 tokens, a handful of points."""
-    games = data / "one"
-    if not games.exists():
-        data.mkdir(parents=True, exist_ok=True)
-        games.symlink_to(archive.folder / "one", target_is_directory=True)
-    return Config(
-        name="tiny",
-        data=str(data),
-        cache_gib=1.0,
-        games=GamesConfig(archive="one", levels=(1,), options={"recipe": 1, "take": 1}),
-        protocol=ProtocolConfig(fillers=(0,), max_actions=4),
-        writer_model=ModelConfig(backend="hf", path=str(base), dtype="float32", device="cpu", threads=1),
-        agent=AgentConfig(budgets=(24,)),
-        measure=MeasureConfig(points=1, oracle_samples=1),
-        stats=StatsConfig(resamples=50),
-        writer=WriterConfig(
-            episodes_per_game=1,
-            points=8,
-            candidates=3,
-            targets=(1, 2),
-            gap=0.0001,
-            outcome_points=6,
-            outcome_gap=0.0,
-            rank=2,
-            alpha=4,
-            sft_batch=4,
-            dpo_batch=4,
-            selection_budget=24,
-            a4_candidates=4,
-        ),
-    )
 
 
 class Killed(Exception):
@@ -141,61 +96,6 @@ def test_any_prompted_format_can_be_trained(archive: Archive, base: Path, tmp_pa
     report = make_report([valid.path, tmp_path / "line" / "valid-untrained"], tmp_path / "report", ["markdown"])
     grid = next(table for table in report.tables if table.name == "grid")
     assert {getattr(row, "memory", None) for row in grid.rows} == {"belief", "belief@r1"}
-
-
-def test_variants_share_candidates_and_differ_in_what_they_learn_from(
-    archive: Archive, base: Path, tmp_path: Path
-) -> None:
-    """Catches a variant that samples its own candidates where it should re-rank the common ones, or ranks as dssr does.
-
-    Scores are swapped by hand in the stored candidates, so that S1 and S2 disagree about the best.
-    """
-    config = study(archive, base, tmp_path / "data")
-    k1 = Line(config, "k1", 0, tmp_path / "k1-s0", silent)
-    with pytest.raises(UsageError, match="--variant dssr"):
-        asyncio.run(k1.train(range(1)))
-    assert not (tmp_path / "k1-s0").exists()
-    dssr = Line(config, "dssr", 0, tmp_path / "dssr-s0", silent)
-    groups = asyncio.run(dssr.data(0)).groups()
-    log = tmp_path / "dssr-s0" / "round-0" / "candidates.jsonl"
-    lines = []
-    for group in groups.values():
-        for one in group:
-            scores = {"S1": float(one.index), "S2": -float(one.index)}
-            changed = msgspec.to_builtins(msgspec.structs.replace(one, scores=scores))
-            lines.append(msgspec.json.encode({"key": f"{one.point}:{one.index:02d}", **changed}))
-    log.write_bytes(b"\n".join(lines) + b"\n")
-    archive_of = dssr.archive
-    first, last = (asyncio.run(line.data(0)).examples(archive_of) for line in (dssr, k1))
-    assert [one.reply for one in first] == [group[0].state for group in groups.values()]
-    assert [one.reply for one in last] == [group[-1].state for group in groups.values()]
-    rows = asyncio.run(k1.train(range(1)))
-    assert rows[-1]["ended"] is None
-    assert not (tmp_path / "k1-s0" / "round-0").exists()
-    assert adapter_folder(tmp_path / "k1-s0", 0).exists()
-
-
-def test_outcome_scores_by_the_game_played_on(archive: Archive, base: Path, tmp_path: Path) -> None:
-    """Catches an outcome line that takes the reader's loss, or more points than it was given."""
-    config = study(archive, base, tmp_path / "data")
-    outcome = Line(config, "outcome", 0, tmp_path / "outcome", silent)
-    asyncio.run(outcome.data(0))
-    run = Run.open(tmp_path / "outcome" / "round-0")
-    scores = [one.scores for one in run.read("candidates", Candidate)]
-    assert len(scores) == 6 * 3
-    assert all(set(score) == {"return"} and 0 <= score["return"] <= 1 for score in scores)
-
-
-def test_a4_keeps_only_points_from_which_a_directive_is_reachable(archive: Archive, base: Path, tmp_path: Path) -> None:
-    """Catches the filter applied before the reveal, or not at all: a random writer's states hold no directive."""
-    config = study(archive, base, tmp_path / "data")
-    line = Line(config, "a4", 0, tmp_path / "a4", silent)
-    asyncio.run(line.data(0))
-    run = Run.open(tmp_path / "a4" / "round-0")
-    points = list(run.read("points", WritePoint))
-    assert points
-    assert all(point.since_reveal <= 0 for point in points)
-    assert len(list(run.read("candidates", Candidate))) == 4 * len(points)
 
 
 def test_no_qualifying_pair_ends_the_line_with_the_gaps(archive: Archive, base: Path, tmp_path: Path) -> None:

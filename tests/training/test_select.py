@@ -44,6 +44,15 @@ def test_the_untrained_writer_is_never_selected() -> None:
         selected(before)
 
 
+def test_one_seed_from_two_trainings_is_refused() -> None:
+    """Catches a line trained with `--seed 1` and a round trained again by `--seeds` taken for one writer, of which the
+    last one read would count; the same line read twice is one."""
+    rows = rounds("dssr", 1, (0.1, 0.1))
+    assert len(validated_rounds([*rows, *rows])) == 1
+    with pytest.raises(StatsError, match="seed 1 is there twice"):
+        validated_rounds([*rows, *rounds("dssr", 1, (0.1, 0.2))])
+
+
 def test_rounds_at_different_fillers_are_refused() -> None:
     """Catches means over different walks ranked against each other."""
     with pytest.raises(StatsError, match="different fillers"):

@@ -15,14 +15,21 @@ if TYPE_CHECKING:
 
 Variant = Annotated[
     str | None,
-    typer.Option("--variant", help="dssr, k1, k4, no-hint, outcome or a4; with --seeds the selected one if left out."),
+    typer.Option(
+        "--variant",
+        help="dssr, k1, k4, no-hint, outcome or a4; dssr first, since the others learn from it. "
+        "With --seeds the selected one if left out.",
+    ),
 ]
 Rounds = Annotated[
     str | None, typer.Option("--rounds", help="A round or a range such as 0-3; all of the configuration if left out.")
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of collection, candidates and training.")]
 Seeds = Annotated[
-    int | None, typer.Option("--seeds", min=2, help="Train the selected configuration again with so many seeds.")
+    int | None,
+    typer.Option(
+        "--seeds", min=2, help="Train the selected round again from the same pairs, for so many seeds in all."
+    ),
 ]
 StudyFolder = Annotated[
     Path | None, typer.Option("--out", "-o", help="Folder of the study: every variant and seed is a line inside it.")
@@ -93,7 +100,7 @@ def train(
 
     common: dict[str, Any] = {"seed": seed, "adapter": adapter, "out": out, "force": force, "resume": resume}
     if seeds is not None and rounds is not None:
-        raise UsageError("--seeds trains up to the selected round; leave --rounds out.")
+        raise UsageError("--seeds trains the selected round again; leave --rounds out.")
     with progress(as_json) as told:
         if seeds is None:
             line = work(config, variant or "dssr", rounds=rounds, progress=told, **common)
@@ -164,10 +171,11 @@ def show_seeds(found: "SeedsResult", as_json: bool) -> None:
         for row in found.seeds
     ]
     if as_json:
-        emit({"selected": msgspec.to_builtins(found.selected), "seeds": rows, "lines": found.lines}, True)
+        emit({**msgspec.to_builtins(found), "seeds": rows}, True)
         return
     emit(rows)
     typer.echo(f"tables: dssr report {' '.join(found.lines)}")
+    typer.echo(f"measure: dssr diagnose --config {found.config} {' '.join(f'-m {one}' for one in found.memories)}")
 
 
 def printable(row: dict[str, Any]) -> dict[str, Any]:

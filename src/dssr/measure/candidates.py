@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from dssr.agent.budget import enforce
-from dssr.agent.episode import Agent, continue_episode
+from dssr.agent.episode import Agent, continue_episode, ended
 from dssr.agent.memory import Kit, Memory, Prompted, load_memory
 from dssr.agent.prompts import render_history
 from dssr.agent.reader import Reader
@@ -26,6 +26,7 @@ from dssr.measure.coverage import coverage, holds_action
 from dssr.models.base import Tokenizer
 from dssr.seeds import rng_of
 from dssr.types import Episode, Options, Phase, Played, Record, Step, View
+from dssr.worlds.base import Node, World
 
 # ---------------------------------------------------------------- write points
 
@@ -123,7 +124,7 @@ class Candidate(Record, frozen=True):
     coverage: float | None
     """Share of the facts worth following that it holds; None where there are none."""
     hint: bool
-    """Contains an action that is admissible at the point, word for word."""
+    """Contains, word for word, an action that the reader could be offered at the point."""
     scores: dict[str, float]
     """By name: `S1`, `S4`, `S12` (recursive), `W1` … (window), `return`."""
 
@@ -136,17 +137,19 @@ class Trouble(Record, frozen=True):
 
 
 class Sampling(Record, frozen=True):
-    """How candidates are made and what ranks them."""
+    """How candidates are made."""
 
     candidates: int
-    """How many at each point."""
     temperature: float
-    by_return: bool = False
-    """Ranked by the return of the game played on from them, not by the reader's loss at later decisions."""
 
 
 Score = Callable[[WritePoint, str], Awaitable[dict[str, float]]]
 """Scores of one state at a point, by name."""
+
+
+def offered(world: World, node: Node, step: int) -> tuple[str, ...]:
+    """What the reader could be offered at a position, in Phase A too; nothing once the game is over."""
+    return world.options(node, step).actions if ended(node.moment) is None else ()
 
 
 class CandidateScorer:
@@ -173,11 +176,11 @@ class CandidateScorer:
         with agent.worlds.playing(played.episode.job.game) as world:
             self.goal = world.goal
             node = world.start()
-            self.admissible = [node.moment.admissible]
+            self.offered = [offered(world, node, 0)]
             for step in played.steps[1:]:
                 assert step.action is not None
                 node = world.step(node, step.action)
-                self.admissible.append(node.moment.admissible)
+                self.offered.append(offered(world, node, step.index))
         self.facts = agent.worlds.domain.facts(played.steps, played.episode.reveal)
         self._ends: dict[tuple[int, str], asyncio.Future[Episode]] = {}
         self.forward = Forward(memory, agent.reader, agent.tokenizer, budget, self.goal, played.steps)
@@ -192,7 +195,12 @@ class CandidateScorer:
 
     async def candidates(self, point: WritePoint) -> list[Candidate]:
         """The point's candidates with what they are ranked by."""
-        return await self._tried(point, self.realised if self.sampling.by_return else self.recursive)
+        return await self._tried(point, self.recursive)
+
+    async def played_on(self, point: WritePoint, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Candidates that are there already, with the return of the game played on from each as their only score."""
+        found = await asyncio.gather(*(self.realised(point, one.state) for one in candidates))
+        return [msgspec.structs.replace(one, scores=scores) for one, scores in zip(candidates, found, strict=True)]
 
     async def studied(self, point: WritePoint) -> list[Candidate]:
         """The point's candidates with both kinds of scores and the return they led to."""
@@ -219,7 +227,7 @@ class CandidateScorer:
                 index=index,
                 state=state,
                 coverage=coverage(state, self.facts),
-                hint=holds_action(state, self.admissible[point.step]),
+                hint=holds_action(state, self.offered[point.step]),
                 scores=found,
             )
             for index, (state, found) in enumerate(zip(states, scores, strict=True))

@@ -219,6 +219,7 @@ def _credit(rows: Sequence[CreditRow]) -> Table:
 def _pairs(rows: Sequence[PairRow]) -> Table:
     columns = (
         Column("candidates", "candidates"),
+        Column("group", "group"),
         Column("points", "points", "count"),
         Column("qualifying", "points with a pair", "percent"),
         Column("pairs", "pairs", "count"),
@@ -226,6 +227,7 @@ def _pairs(rows: Sequence[PairRow]) -> Table:
         Column("median", "median", "nats"),
         Column("upper", "upper quartile", "nats"),
         Column("largest", "largest", "nats"),
+        Column("alike", "points with one score for all", "percent"),
         Column("actions", "hold an action", "percent"),
         Column("actions_best", "of the best", "percent"),
     )
@@ -238,6 +240,8 @@ def _coverage(rows: Sequence[CoverageRow]) -> Table:
         Column("since", "steps since the reveal"),
         Column("points", "points", "count"),
         Column("coverage", "facts kept", "percent"),
+        Column("coverage_best", "of the best", "percent"),
+        Column("coverage_worst", "of the worst", "percent"),
     )
     title = "What candidates keep of the task, %"
     return Table("coverage", title, columns, tuple(rows))

@@ -59,6 +59,7 @@ class Fit(Record, frozen=True):
     base: str
     """Folder or hub name of the base model's weights."""
     seed: int
+    """Of the order of examples, and of a fresh adapter's first matrices if `start` is unset."""
     work: Path
     """Checkpoints, from which a killed training goes on; can be deleted afterwards."""
     out: Path
@@ -79,6 +80,8 @@ class Fit(Record, frozen=True):
     revision: str | None = None
     device: str = "auto"
     """As in the model's configuration: `auto` takes a GPU where there is one."""
+    start: int | None = None
+    """Seed of a fresh adapter's first matrices, where several trainings are to start alike."""
     card: Mapping[str, Any] = {}
     """What is written beside the adapter, besides what training adds."""
 
@@ -280,7 +283,7 @@ def load_base(fit: Fit) -> PreTrainedModel:
 def fresh(fit: Fit) -> PeftModel:
     """The base with a new adapter. Its first matrices are random, so they come from the seed."""
     base = load_base(fit)
-    torch.manual_seed(fit.seed)
+    torch.manual_seed(fit.seed if fit.start is None else fit.start)
     settings = LoraConfig(
         r=fit.rank,
         lora_alpha=fit.alpha,
@@ -332,6 +335,19 @@ def save(model: PeftModel, fit: Fit, facts: Mapping[str, Any]) -> str:
 def content_hash(folder: Path) -> str:
     """Of an adapter's weights."""
     return hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
+
+
+def copy_adapter(source: Path, folder: Path, facts: Mapping[str, Any]) -> str:
+    """The same adapter in another place, which appears whole; `facts` go to its card. Returns its content hash."""
+    draft = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(draft, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(source, draft)
+    described = {**json.loads((draft / "card.json").read_text()), **facts}
+    (draft / "card.json").write_text(json.dumps(described, indent=1, sort_keys=True) + "\n")
+    (draft / "README.md").write_text(_readme(described))
+    os.replace(draft, folder)
+    return content_hash(folder)
 
 
 def _sort_layers(file: Path) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from dssr.agent.episode import Agent
 from dssr.measure.candidates import needed
 from dssr.measure.plan import Count, Load, Rates, Walk, frame_of, load_of, plan_grid, totals, walk_of
-from dssr.training.line import Line
+from dssr.training.line import Line, valid_name
 from dssr.training.round import adapter_folder, round_jobs
 from dssr.training.variants import Variant
 from dssr.types import Grid, Record
@@ -42,6 +42,8 @@ class EpisodeSize:
     walk: Walk
     budget: int
     actions: int
+    reveal: int = 0
+    """The step that tells the task."""
 
     @property
     def request(self) -> int:
@@ -56,14 +58,29 @@ class EpisodeSize:
 
 def forecast(line: Line, rounds: range, agent: Agent, rates: tuple[float, float]) -> Forecast:
     """Everything that is still owed of these rounds."""
-    low, high = ({work: Count() for work in TRAINING_WORK} for _ in range(2))
     owed = [number for number in rounds if not adapter_folder(line.directory, number).exists()]
-    for number in owed:
+    validations = [valid_name(None), *map(valid_name, rounds)]
+    return _forecast(line, [(number, True) for number in owed], validations, agent, rates)
+
+
+def seeds_forecast(line: Line, number: int, extras: range, agent: Agent, rates: tuple[float, float]) -> Forecast:
+    """What is owed of training a round again with more seeds: the training and the validation of each."""
+    owed = [extra for extra in extras if not adapter_folder(line.directory, number, extra).exists()]
+    validations = [valid_name(number, extra) for extra in extras]
+    return _forecast(line, [(number, False) for _ in owed], validations, agent, rates)
+
+
+def _forecast(
+    line: Line, rounds: Sequence[tuple[int, bool]], validations: Sequence[str], agent: Agent, rates: tuple[float, float]
+) -> Forecast:
+    """Of rounds, each with whether its data are made too, and of validations as far as they are not there."""
+    low, high = ({work: Count() for work in TRAINING_WORK} for _ in range(2))
+    for number, data in rounds:
         for counts, longest in ((low, False), (high, True)):
-            _round(line, number, agent, longest, counts)
+            _round(line, number, data, agent, longest, counts)
     loads = [load_of(work, low[work], high[work]) for work in TRAINING_WORK if high[work].calls]
     reading, trained = Rates(*rates), [load for load in loads if load.work == "training"]
-    loads += _validation(line, rounds, agent)
+    loads += _validation(line, validations, agent)
     total, extra = totals([load for load in loads if load not in trained], reading), totals(trained, reading)
     return Forecast(
         loads=tuple(loads),
@@ -78,9 +95,8 @@ def sample_grid(line: Line) -> Grid:
     return msgspec.structs.replace(grid, games=tuple(_few(grid.games)))
 
 
-def _validation(line: Line, rounds: range, agent: Agent) -> list[Load]:
-    names = ("untrained", *map(str, rounds))
-    owed = sum(not (line.directory / f"valid-{name}" / "summary.json").exists() for name in names)
+def _validation(line: Line, names: Sequence[str], agent: Agent) -> list[Load]:
+    owed = sum(not (line.directory / name / "summary.json").exists() for name in names)
     few = sample_grid(line)
     scale = owed * len(line.grid(line.config.writer.memory).games) / len(few.games)
     fields = ("calls", "new_calls", "tokens_in", "tokens_out", "most_calls", "most_tokens_in", "most_tokens_out")
@@ -88,7 +104,7 @@ def _validation(line: Line, rounds: range, agent: Agent) -> list[Load]:
     return [Load("validation", *(round(scale * (total[name] or 0.0)) for name in fields))] if owed else []
 
 
-def _round(line: Line, number: int, agent: Agent, longest: bool, counts: dict[str, Count]) -> None:
+def _round(line: Line, number: int, data: bool, agent: Agent, longest: bool, counts: dict[str, Count]) -> None:
     config, variant = line.config, line.variant
     jobs = round_jobs(line.archive.games("train"), config, config.writer.memory, number, line.seed)
     few = _few(jobs)
@@ -96,13 +112,15 @@ def _round(line: Line, number: int, agent: Agent, longest: bool, counts: dict[st
     for job in few:
         walk = walk_of(job.game, config, job.cell.filler, agent)
         actions = config.protocol.max_actions if longest else walk.plan
-        trips.append(EpisodeSize(walk, job.cell.budget or 0, actions))
+        later = job.cell.filler if job.cell.protocol.startswith("post") else 0
+        trips.append(EpisodeSize(walk, job.cell.budget or 0, actions, walk.steps - 1 - later))
     frame = frame_of(agent, config.writer.selection_budget)
     scale = len(jobs) / len(few)
-    if variant.own:
+    if data and variant.collects(number):
         _collection(trips, frame, scale, counts["collection"])
-        _scoring(trips, frame, line, counts)
-    _training(trips, frame, line, number, counts["training"])
+    if data and variant.makes_data:
+        _scoring(trips, frame, line, longest, counts)
+    _training(trips, frame, line, number, longest, counts["training"])
 
 
 def _collection(trips: Sequence[EpisodeSize], frame: int, scale: float, count: Count) -> None:
@@ -112,25 +130,44 @@ def _collection(trips: Sequence[EpisodeSize], frame: int, scale: float, count: C
         count.add(round(scale * (writes + trip.actions)), round(scale * read), round(scale * writes * trip.budget))
 
 
-def _scoring(trips: Sequence[EpisodeSize], frame: int, line: Line, counts: dict[str, Count]) -> None:
-    """The mean point of each phase, times the points wanted of it."""
+def _scoring(trips: Sequence[EpisodeSize], frame: int, line: Line, longest: bool, counts: dict[str, Count]) -> None:
+    """The mean point of each phase, times the points wanted of it.
+
+    A variant that leaves out points after the reveal keeps none of those at least, and all of them at most.
+    """
+    for wanted, kept in _points(trips, line, longest):
+        times = wanted * line.variant.candidates
+        for trip, writes, reads in kept:
+            if line.variant.samples:
+                counts["candidates"].add(0, round(times * (frame + trip.request)), round(times * trip.budget))
+            read = writes * (frame + trip.request) + reads * (trip.walk.choice + trip.budget)
+            counts["scoring"].add(0, round(times * read), round(times * writes * trip.budget))
+        if line.variant.samples:
+            counts["candidates"].add(round(times * len(kept)), 0)
+        counts["scoring"].add(round(times * sum(writes + reads for _, writes, reads in kept)), 0)
+
+
+def _points(
+    trips: Sequence[EpisodeSize], line: Line, longest: bool
+) -> list[tuple[float, list[tuple[EpisodeSize, int, int]]]]:
+    """By phase: how often each of these points is wanted, and the points with the writes and reads of a candidate."""
     variant, config = line.variant, line.config.writer
+    found = []
     for phase, share in (("A", variant.phase_a_share), ("B", 1 - variant.phase_a_share)):
         costs = [
-            (trip, writes, reads)
+            (trip, step, writes, reads)
             for trip in trips
             for step, writes, reads in ahead(trip, variant, config.horizon, config.targets)
             if (step < trip.begin) == (phase == "A")
         ]
-        if not costs:
-            continue
-        times = variant.points * share * variant.candidates / len(costs)
-        for trip, writes, reads in costs:
-            counts["candidates"].add(0, round(times * (frame + trip.request)), round(times * trip.budget))
-            read = writes * (frame + trip.request) + reads * (trip.walk.choice + trip.budget)
-            counts["scoring"].add(0, round(times * read), round(times * writes * trip.budget))
-        counts["candidates"].add(round(variant.points * share * variant.candidates), 0)
-        counts["scoring"].add(round(times * sum(writes + reads for _, writes, reads in costs)), 0)
+        kept = [
+            (trip, writes, reads)
+            for trip, step, writes, reads in costs
+            if longest or not variant.reachable or step <= trip.reveal
+        ]
+        if costs:
+            found.append((variant.points * share / len(costs), kept))
+    return found
 
 
 def ahead(trip: EpisodeSize, variant: Variant, horizon: int, sizes: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -138,21 +175,20 @@ def ahead(trip: EpisodeSize, variant: Variant, horizon: int, sizes: Sequence[int
     last = trip.begin + trip.actions - 1
     found = []
     for step in range(last):
-        if variant.score == "return":
-            found.append((step, last - step, trip.actions - max(0, step - trip.begin)))
-            continue
         targets = needed(range(max(step + 1, trip.begin), min(step + horizon, last) + 1), sizes)
-        if targets:
+        if targets and variant.by_return:
+            found.append((step, last - step, trip.actions - max(0, step - trip.begin)))
+        elif targets:
             found.append((step, targets[-1] - step, len(targets)))
     return found
 
 
-def _training(trips: Sequence[EpisodeSize], frame: int, line: Line, number: int, count: Count) -> None:
+def _training(trips: Sequence[EpisodeSize], frame: int, line: Line, number: int, longest: bool, count: Count) -> None:
     """As if every point gave all the pairs it may."""
-    variant, config = line.variant, line.config.writer
+    config = line.config.writer
     length = sum(frame + trip.request + trip.budget for trip in trips) / len(trips)
     per_point = config.sft_epochs if number == 0 else config.pairs_per_point * 2 * config.dpo_epochs
-    texts = variant.points * per_point
+    texts = round(sum(wanted * len(kept) for wanted, kept in _points(trips, line, longest)) * per_point)
     count.add(texts, round(texts * length))
 
 

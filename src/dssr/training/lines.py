@@ -1,22 +1,28 @@
 """Train the writer: one line of rounds for a variant and a seed, or the selected variant again with more seeds."""
 
+import itertools
 import logging
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from dssr.config import Config
+from dssr.agent.episode import Agent
+from dssr.agent.memory import with_adapter
+from dssr.config import Config, resolved
 from dssr.errors import RecordError, UsageError
 from dssr.measure.plan import measured_rates
+from dssr.record.files import write_whole
 from dssr.record.run import Run
 from dssr.session import configured, silent, verb
-from dssr.training.forecast import TRAINING, Forecast, forecast, sample_grid
+from dssr.training.forecast import TRAINING, Forecast, forecast, sample_grid, seeds_forecast
 from dssr.training.line import Line, Row, line_folder
 from dssr.training.reader.accept import require_accepted
 from dssr.training.reader.dagger import with_reader
 from dssr.training.results import RoundResult, ValidatedRound, selected
+from dssr.training.round import adapter_folder
 from dssr.training.variants import MAIN, names, variant_of
 from dssr.types import Progress, Record
 
@@ -43,6 +49,13 @@ class SeedsResult(Record, frozen=True):
     seeds: list[RoundResult]
     """Per seed and filler."""
     lines: list[str]
+    """What to report: the line, then a run for every further seed."""
+    expected: dict[str, Any]
+    """What it was expected to take, counted before it started; empty when nothing was left to do."""
+    memories: list[str]
+    """The memory of every seed, such as `dssr@a4/s0`."""
+    config: str
+    """The configuration with these adapters, to measure the memories with: `--config` of any command."""
 
 
 @verb
@@ -64,7 +77,8 @@ async def train(
     variant and seed is a line inside it.
     """
     lines = Lines(_settings(config, adapter), out, force, resume, progress)
-    return await lines.train(variant, seed, span_of(rounds, lines.config))
+    first = variant_of(variant, lines.config.writer).first
+    return await lines.train(variant, seed, span_of(rounds, lines.config, first))
 
 
 @verb
@@ -80,7 +94,10 @@ async def train_seeds(
     resume: bool = False,
     progress: Progress = silent,
 ) -> SeedsResult:
-    """Train the selected variant and round again, with so many seeds; `variant` restricts the choice to its rounds."""
+    """Train the selected round again from the same adapter and the same pairs, so that it has so many seeds in all.
+
+    Nothing is collected anew. `variant` restricts the choice to its rounds.
+    """
     return await Lines(_settings(config, adapter), out, force, resume, progress).retrain(variant, seed, seeds)
 
 
@@ -92,11 +109,11 @@ def _settings(config: Config | str, adapter: str | Path | None) -> Config:
     return settings if adapter is None else with_reader(settings, Path(adapter))
 
 
-def span_of(text: str | None, config: Config) -> range:
-    """The rounds asked for."""
+def span_of(text: str | None, config: Config, start: int = 0) -> range:
+    """The rounds asked for; all of them from `start` on if none are."""
     last = config.writer.rounds
     if text is None:
-        return range(last + 1)
+        return range(start, last + 1)
     found = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
     if found is None:
         raise UsageError(f"The rounds are {text!r}; give one round or a range such as 0-{last}.")
@@ -124,23 +141,23 @@ class Lines:
         if place.exists() and not self.resume:
             raise RecordError(f"{place} exists; continue it with --resume, or choose another --out.")
         line.check(span)
-        expected = await self._prepare(line, span)
+        expected = await self._prepare(line, lambda agent, speed: forecast(line, span, agent, speed))
         rows = await line.train(span)
         return LineResult(str(place), self.force, expected, line.finished, rows)
 
-    async def _prepare(self, line: Line, span: range) -> dict[str, Any]:
+    async def _prepare(self, line: Line, count: Callable[[Agent, tuple[float, float]], Forecast]) -> dict[str, Any]:
         """Ask whether the reader may be trained on, and say what the work will take."""
         async with line.session(-1) as session:
             agent = session.agent()
             if not self.force:
                 require_accepted(self.config, agent.reader.fingerprint())
             speed = await measured_rates(sample_grid(line), self.config, agent)
-            expected = forecast(line, span, agent, speed)
+            expected = count(agent, speed)
         _say_expected(expected, speed, line.directory)
         return {**msgspec.to_builtins(expected), "read_rate": speed[0], "write_rate": speed[1]}
 
     async def retrain(self, variant: str | None, seed: int, count: int) -> SeedsResult:
-        """The selected configuration (or the best round of one variant) with several seeds."""
+        """The selected round (or the best one of a variant) with several seeds, the first of which is there already."""
         known = names(self.config.writer) if variant is None else (variant,)
         titles = {variant_of(name, self.config.writer).title: name for name in known}
         results = [row for name in titles.values() for row in self.results(name, seed)]
@@ -149,27 +166,40 @@ class Lines:
                 f"{self.study} holds no trained line of seed {seed}; run `dssr train` without --seeds first."
             )
         chosen = selected(results)
-        name, span = titles[chosen.writer], range(chosen.round + 1)
-        log.info("selected: %s, round %d, success %.3f", name, chosen.round, chosen.success)
-        needed = [name] if variant_of(name, self.config.writer).own else [MAIN, name]
-        found: list[RoundResult] = []
-        for one in range(seed, seed + count):
-            for part in needed:
-                if not self._done(part, one, span):
-                    await self.train(part, one, span)
-            found += [row for row in self.results(name, one) if row.round == chosen.round]
-        lines = [str(line_folder(self.study, name, one)) for one in range(seed, seed + count)]
-        return SeedsResult(chosen, found, lines)
+        name, number = titles[chosen.writer], chosen.round
+        log.info("selected: %s, round %d, success %.3f", name, number, chosen.success)
+        line = Line(self.config, name, seed, line_folder(self.study, name, seed), self.progress, self.force)
+        line.check_again(number)
+        again = range(1, count)
+        expected: dict[str, Any] = {}
+        if not all(line.retrained(number, extra) for extra in again):
+            expected = await self._prepare(line, lambda agent, speed: seeds_forecast(line, number, again, agent, speed))
+        found = [row for row in self.results(name, seed) if row.round == number]
+        for extra in again:
+            found += await line.retrain(number, extra)
+        lines = [line.directory, *(line.again(number, extra) for extra in again)]
+        made = next(extra for extra in itertools.count(count) if not line.retrained(number, extra))
+        adapters = [f"{name}/s{extra}" for extra in range(made)]  # those of an earlier call keep their names
+        return SeedsResult(
+            selected=chosen,
+            seeds=found,
+            lines=[*map(str, lines)],
+            expected=expected,
+            memories=[with_adapter(self.config.writer.memory, adapter) for adapter in adapters[:count]],
+            config=str(self._settings_file(line, number, adapters)),
+        )
+
+    def _settings_file(self, line: Line, number: int, names: Sequence[str]) -> Path:
+        """The configuration in which each seed of a round is an adapter of this name, as a file beside its runs."""
+        made = {name: str(adapter_folder(line.directory, number, extra)) for extra, name in enumerate(names)}
+        file = line.directory / "seeds.toml"
+        write_whole(file, resolved(line.with_adapters(made)).encode())
+        return file
 
     def results(self, variant: str, seed: int) -> list[RoundResult]:
         """What a line's validation has stored so far."""
         place = line_folder(self.study, variant, seed)
         return list(Run.open(place).read("rounds", RoundResult)) if place.exists() else []
-
-    def _done(self, variant: str, seed: int, span: range) -> bool:
-        """Whether a line has nothing left to do of these rounds: it has had the last of them, or has ended."""
-        ended = (line_folder(self.study, variant, seed) / "summary.json").exists()
-        return ended or any(row.round == span[-1] for row in self.results(variant, seed))
 
 
 def _say_expected(expected: Forecast, speed: tuple[float, float], place: Path) -> None:

@@ -27,6 +27,9 @@ UNTRAINED = "untrained"
 BEFORE = -1
 """The round of the untrained writer."""
 
+ALL = "all"
+"""The group of every point."""
+
 
 class RoundResult(Record, frozen=True):
     """How a trained writer did in one cell after one round; log `rounds` of a training run."""
@@ -153,8 +156,14 @@ def validated_rounds(rows: Iterable[RoundResult]) -> list[ValidatedRound]:
     """Every trained round, in the order of the rows; all must have been validated at the same fillers."""
     found: dict[tuple[str, int, int], dict[int, float]] = {}
     for row in rows:
-        if row.writer != UNTRAINED:
-            found.setdefault((row.writer, row.seed, row.round), {})[row.filler] = row.success
+        if row.writer == UNTRAINED:
+            continue
+        cells = found.setdefault((row.writer, row.seed, row.round), {})
+        if cells.setdefault(row.filler, row.success) != row.success:
+            raise StatsError(
+                f"Round {row.round} of {row.writer} with seed {row.seed} is there twice, from a line of that seed and "
+                "from a round trained again; compare one of them."
+            )
     fillers = {tuple(sorted(cells)) for cells in found.values()}
     if len(fillers) > 1:
         raise StatsError(f"Rounds validated at different fillers, {sorted(fillers)}, cannot be ranked; compare alike.")
@@ -197,6 +206,7 @@ class PairRow(Record, frozen=True):
     candidates: str
     """Which set: variant and round."""
     points: int
+    """With candidates."""
     qualifying: float
     """Share of points with at least one pair."""
     pairs: int
@@ -206,9 +216,14 @@ class PairRow(Record, frozen=True):
     upper: float
     largest: float
     actions: float = field(name="commands")
-    """Share of candidates that hold an admissible action word for word."""
+    """Share of candidates that hold an action the reader could be offered, word for word."""
     actions_best: float = field(name="commands_best")
     """The same among the best-scored candidates."""
+    group: str = ALL
+    """`all`, a phase, a filler, or both: the signal is wide in Phase A and thin after a long walk."""
+    alike: float | None = None
+    """Share of points whose candidates all have one score: for `outcome`, where nothing that is written changes how the
+    game ends. None in lines stored before it was counted."""
 
 
 class CoverageRow(Record, frozen=True):
@@ -219,6 +234,9 @@ class CoverageRow(Record, frozen=True):
     """Bin of steps since the reveal."""
     points: int
     coverage: float
+    coverage_best: float | None = None
+    """Of the best-scored candidate of each point; None in lines stored before it was kept."""
+    coverage_worst: float | None = None
 
 
 def credit_rows(
@@ -262,7 +280,24 @@ def _credit_row(name: str, part: str, groups: Sequence[Sequence[Candidate]], sco
     )
 
 
-def pair_row(name: str, groups: Groups, score: str, gap: float, most: int) -> PairRow:
+def pair_rows(
+    name: str, points: Iterable[WritePoint], groups: Groups, score: str, gap: float, most: int
+) -> list[PairRow]:
+    """Gaps of all points, and by phase, by filler and by both."""
+    parts: dict[str, dict[str, Sequence[Candidate]]] = {}
+    for point in points:
+        if group := groups.get(point.key):
+            phase, filler = f"phase {point.phase}", f"F'={point.filler}"
+            for part in (phase, filler, f"{phase}, {filler}"):
+                parts.setdefault(part, {})[point.key] = group
+    # Phases first, then fillers by size, then both.
+    order = sorted(parts, key=lambda part: (part.count("=") + part.count(","), int(part.partition("=")[2] or 0), part))
+    return [pair_row(name, groups, score, gap, most)] + [
+        pair_row(name, parts[part], score, gap, most, part) for part in order
+    ]
+
+
+def pair_row(name: str, groups: Groups, score: str, gap: float, most: int, part: str = ALL) -> PairRow:
     """Gaps, pairs, and how often candidates spell out an action."""
     filled = [group for group in groups.values() if group]
     report = gap_report(filled, score, gap, most)
@@ -277,18 +312,26 @@ def pair_row(name: str, groups: Groups, score: str, gap: float, most: int) -> Pa
         largest=report.largest,
         actions=_rate(one.hint for group in filled for one in group),
         actions_best=_rate(best(group, score).hint for group in filled),
+        group=part,
+        alike=_rate(len({one.scores[score] for one in group}) == 1 for group in filled),
     )
 
 
-def coverage_rows(name: str, points: Iterable[WritePoint], groups: Groups, edges: Sequence[int]) -> list[CoverageRow]:
-    """Mean coverage of the candidates against steps since the reveal."""
-    found: dict[int, list[float]] = {}
+def coverage_rows(
+    name: str, points: Iterable[WritePoint], groups: Groups, score: str, edges: Sequence[int]
+) -> list[CoverageRow]:
+    """Mean coverage of all, of the best and of the worst candidates against steps since the reveal."""
+    found: dict[int, list[tuple[float, float, float]]] = {}
     for point in points:
         group, place = groups.get(point.key, ()), bin_of(point.since_reveal, edges)
         if place is not None and _covered(group):
-            found.setdefault(place, []).append(mean(_coverage(one) for one in group))
+            ends = _coverage(best(group, score)), _coverage(worst(group, score))
+            found.setdefault(place, []).append((mean(_coverage(one) for one in group), *ends))
     named = labels(edges)
-    return [CoverageRow(name, named[place], len(found[place]), mean(found[place])) for place in sorted(found)]
+    return [
+        CoverageRow(name, named[place], len(kept), *(mean(values) for values in zip(*kept, strict=True)))
+        for place, kept in sorted(found.items())
+    ]
 
 
 def worst(candidates: Sequence[Candidate], score: str) -> Candidate:

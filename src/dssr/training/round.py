@@ -5,8 +5,9 @@ Everything is logged under content keys, so a killed round computes only what it
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from math import floor
 from pathlib import Path
 from typing import Any
 
@@ -153,12 +154,33 @@ AT_ONCE = 32
 """Episodes scored together: fewer than are played together, since each holds the roll-forwards of all its points."""
 
 
+def returns_sample(points: Sequence[WritePoint], count: int, most_a: float, *seed: object) -> list[WritePoint]:
+    """At most `count` points, of which at most the share `most_a` from Phase A, however few Phase B has."""
+    supply: dict[str, list[WritePoint]] = {"A": [], "B": []}
+    for point in points:
+        supply[point.phase].append(point)
+    from_a = min(len(supply["A"]), floor(count * most_a + EXACT))
+    from_b = min(len(supply["B"]), count - from_a)
+    if most_a < 1:
+        from_a = min(from_a, floor(from_b * most_a / (1 - most_a) + EXACT))
+    drawn = sample_points(supply["A"], from_a, 1.0, *seed) + sample_points(supply["B"], from_b, 0.0, *seed)
+    return sorted(drawn, key=lambda point: point.key)
+
+
+EXACT = 1e-9
+"""Keeps a share of a whole number from falling below it by rounding."""
+
+
 class Round:
     """The data of one round, in one run directory."""
 
-    def __init__(self, run: Run, config: Config, variant: Variant, number: int, seed: int) -> None:
+    def __init__(
+        self, run: Run, config: Config, variant: Variant, number: int, seed: int, source: Run | None = None
+    ) -> None:
+        """`source` is the run that holds the episodes, if that is another: the same round of the main line."""
         self.run, self.config, self.variant = run, config, variant
         self.number, self.seed = number, seed
+        self.source = run if source is None else source
 
     async def collect(self, session: Session, agent: Agent, jobs: Sequence[Job]) -> None:
         """Play the round's episodes."""
@@ -166,8 +188,7 @@ class Round:
 
     async def score(self, session: Session, agent: Agent) -> None:
         """Sample and score the candidates of the round's write points."""
-        scorers = {played.episode.key: self._scorer(played, agent) for played in self._played()}
-        points = self._points(scorers)
+        points, scorers, given = self._drawn(agent)
         by_episode: dict[str, list[WritePoint]] = defaultdict(list)
         for point in self.run.owed("points", points, lambda point: point.key):
             by_episode[point.episode].append(point)
@@ -175,7 +196,7 @@ class Round:
         session.progress("candidates", done, len(points))
 
         def work(scorer: CandidateScorer, owed: list[WritePoint]) -> Any:
-            return lambda: asyncio.gather(*(self._try(scorer, point) for point in owed))
+            return lambda: asyncio.gather(*(self._try(scorer, point, given.get(point.key)) for point in owed))
 
         async for found in in_order((work(scorers[key], owed) for key, owed in sorted(by_episode.items())), AT_ONCE):
             for point, candidates in found:
@@ -187,18 +208,18 @@ class Round:
                 done += 1
             session.progress("candidates", done, len(points))
 
-    async def _try(self, scorer: CandidateScorer, point: WritePoint) -> tuple[WritePoint, "list[Candidate] | Trouble"]:
+    async def _try(
+        self, scorer: CandidateScorer, point: WritePoint, given: Sequence[Candidate] | None
+    ) -> tuple[WritePoint, "list[Candidate] | Trouble"]:
         """A model or game that fails costs its point and no other."""
         try:
-            return point, await scorer.candidates(point)
+            return point, await (scorer.candidates(point) if given is None else scorer.played_on(point, given))
         except (ModelError, GameError) as error:
             return point, Trouble(point.key, str(error))
 
     def groups(self) -> dict[str, list[Candidate]]:
         """Stored candidates by point, in the order of their samples, as far as the variant may use them."""
-        found: dict[str, list[Candidate]] = defaultdict(list)
-        for candidate in self.run.read("candidates", Candidate):
-            found[candidate.point].append(candidate)
+        found = grouped(self.run)
         return {key: kept for key, group in sorted(found.items()) if (kept := self.variant.usable(group))}
 
     def examples(self, archive: Archive) -> list[Example]:
@@ -225,19 +246,29 @@ class Round:
         return gap_report(list(self.groups().values()), self.variant.score, self.variant.gap, most)
 
     def _played(self) -> list[Played]:
-        return [played for played in stored(self.run) if played.episode.error is None]
+        return [played for played in stored(self.source) if played.episode.error is None]
 
     def _scorer(self, played: Played, agent: Agent) -> CandidateScorer:
         return CandidateScorer(played, agent, self.variant.sampling, self.config.writer, self.seed)
 
-    def _points(self, scorers: dict[str, CandidateScorer]) -> list[WritePoint]:
-        supply = [
-            point
-            for scorer in scorers.values()
-            for point in points_of(scorer.played.episode, scorer.played.steps, self.config.writer.horizon)
-            if not self.variant.reachable or scorer.reachable(point)
-        ]
-        return sample_points(supply, self.variant.points, self.variant.phase_a_share, "points", self.seed, self.number)
+    def _drawn(
+        self, agent: Agent
+    ) -> tuple[list[WritePoint], dict[str, CandidateScorer], Mapping[str, Sequence[Candidate]]]:
+        """The round's write points, what tries candidates on their episodes, and candidates that are there already."""
+        variant, played = self.variant, self._played()
+        given = {} if variant.samples else grouped(self.source)
+        if variant.samples:
+            horizon = self.config.writer.horizon
+            supply = [point for one in played for point in points_of(one.episode, one.steps, horizon)]
+            points = sample_points(supply, variant.points, variant.phase_a_share, "points", self.seed, self.number)
+        else:
+            scored = [point for point in self.source.read("points", WritePoint) if point.key in given]
+            points = returns_sample(scored, variant.points, variant.phase_a_share, "outcome", self.seed, self.number)
+        used = {point.episode for point in points}
+        scorers = {one.episode.key: self._scorer(one, agent) for one in played if one.episode.key in used}
+        # Drawn first and left out after, so that what is left is part of what the main line has in these episodes.
+        kept = [point for point in points if not variant.reachable or scorers[point.episode].reachable(point)]
+        return kept, scorers, given
 
     def _messages(self, archive: Archive) -> dict[str, tuple[Message, ...]]:
         """The writer's requests by point, as they were sent; no model is needed to write them again."""
@@ -255,6 +286,19 @@ class Round:
         return found
 
 
-def adapter_folder(directory: Path, number: int) -> Path:
-    """Where the adapter of a round lies in its line."""
-    return directory / "adapters" / f"r{number}"
+def grouped(run: Run) -> dict[str, list[Candidate]]:
+    """The candidates of a run by point, in the order of their samples."""
+    found: dict[str, list[Candidate]] = defaultdict(list)
+    for candidate in run.read("candidates", Candidate):
+        found[candidate.point].append(candidate)
+    return found
+
+
+def adapter_folder(directory: Path, number: int, extra: int = 0) -> Path:
+    """Where the adapter of a round lies in its line; `extra` counts the seeds with which it was trained again."""
+    return directory / "adapters" / adapter_name(number, extra)
+
+
+def adapter_name(number: int, extra: int = 0) -> str:
+    """What the adapter of a round is called inside its line."""
+    return f"r{number}-s{extra}" if extra else f"r{number}"

@@ -25,16 +25,36 @@ class Variant(Record, frozen=True):
     candidates: int
     temperature: float
     no_hint: bool = False
-    """Leave out candidates that spell out an admissible action."""
-    own: bool = True
-    """Collects episodes and candidates of its own; otherwise it learns from those of `dssr` with the same seed."""
+    """Leave out candidates that spell out an action the reader could be offered."""
+    first: int = 0
+    """Its first round; it starts from the adapter that `dssr` trained in the round before."""
+    collects_from: int | None = 0
+    """First round in which it plays episodes of its own. Before it, and always if None, it takes those that `dssr`
+    with the same seed played in the same round."""
+    samples: bool = True
+    """Tries candidates of its own; otherwise it learns from those of `dssr`."""
     reachable: bool = False
-    """After the reveal, keep only points whose input state still holds a fact of the task: what is gone stays gone."""
+    """Of the points drawn, those after the reveal are kept only if their input state still holds a fact of the task:
+    what is gone stays gone."""
 
     @property
     def sampling(self) -> Sampling:
         """How its candidates are made."""
-        return Sampling(self.candidates, self.temperature, self.score == "return")
+        return Sampling(self.candidates, self.temperature)
+
+    @property
+    def by_return(self) -> bool:
+        """Ranks candidates by the game played on from them, not by the reader's loss at later decisions."""
+        return self.score == "return"
+
+    @property
+    def makes_data(self) -> bool:
+        """Whether it has points and candidates of its own, or only ranks those of `dssr` anew."""
+        return self.samples or self.by_return
+
+    def collects(self, number: int) -> bool:
+        """Whether it plays its own episodes in this round."""
+        return self.collects_from is not None and number >= self.collects_from
 
     def usable(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The candidates it may learn from."""
@@ -65,17 +85,25 @@ def variant_of(name: str, config: WriterConfig) -> Variant:
         candidates=config.candidates,
         temperature=config.candidate_temperature,
     )
+    shared: dict[str, object] = {"collects_from": None, "samples": False}
     changes: dict[str, dict[str, object]] = {
         MAIN: {},
-        **{f"k{size}": {"score": f"S{size}", "own": False} for size in config.targets[:-1]},
-        "no-hint": {"no_hint": True, "own": False},
+        **{f"k{size}": {"score": f"S{size}", **shared} for size in config.targets[:-1]},
+        "no-hint": {"no_hint": True, **shared},
         "outcome": {
             "score": "return",
             "points": config.outcome_points,
             "phase_a_share": config.outcome_phase_a_share,
             "gap": config.outcome_gap,
+            **shared,
         },
-        "a4": {"reachable": True, "candidates": config.a4_candidates, "temperature": config.a4_temperature},
+        "a4": {
+            "reachable": True,
+            "candidates": config.a4_candidates,
+            "temperature": config.a4_temperature,
+            "first": 1,
+            "collects_from": 2,
+        },
     }
     if name not in changes:
         raise UsageError(f"There is no variant {name!r}; use one of {', '.join(names(config))}.")
