@@ -212,6 +212,17 @@ class Run:
         return self.info.config
 
     @property
+    def devices(self) -> tuple[str, ...]:
+        """Every device that worked on the run, in order: where it started, and where it was continued."""
+        file = self.path / "resumes.jsonl"
+        lines = file.read_bytes().splitlines() if file.exists() else []
+        try:
+            resumed = [msgspec.json.decode(line, type=Provenance).device for line in lines]
+        except msgspec.MsgspecError as error:
+            raise RecordError(f"{file} is damaged ({error}); restore it from a copy or start a new run.") from error
+        return tuple(dict.fromkeys((self.info.provenance.device, *resumed)))
+
+    @property
     def finished(self) -> bool:
         return (self.path / "summary.json").exists() or (self.path / "failed.json").exists()
 
