@@ -280,8 +280,6 @@ PLUGGED = "dssr.configs"
 NANO = ("nano", "nano-house")
 """Configurations of dssr-nano; known by name to say how to get them."""
 GET_NANO = "install it with `pip install 'dssr[nano]'`"
-
-
 BASE = "base"
 """Key of a file that states what differs from another configuration."""
 

@@ -359,7 +359,7 @@ class Shell:
 
 
 def test_command(archive: Archive, tmp_path: Path) -> None:
-    """From the command to the table of the report; bad input, and a gate on too few points of Phase A, get a sentence."""
+    """From the command to the table of the report; bad input, and a gate on too few points, get a sentence."""
     shell = Shell(tmp_path, archive, study())
     shell("gates", "write")
     asked = ("continuation", "--split", "train", "--points", 24)  # with few, none may tell candidates apart

@@ -117,7 +117,7 @@ class Study:
         `dssr@a4/s0` and `dssr@a4/s1` are seeds of the writer `dssr@a4`. It is there only where every seed is: see
         `lacking`.
         """
-        return {cell: found for cell, found in self._by_writer.items() if cell not in self.lacking}
+        return {one: found for one, found in self._by_writer.items() if one not in self.lacking and len(found) > 1}
 
     @cached_property
     def lacking(self) -> dict[Cell, str]:

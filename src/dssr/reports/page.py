@@ -236,9 +236,10 @@ def _command(study: Study) -> str:
 
 
 def _in_order(cells: Sequence[CellRow], study: Study) -> list[CellRow]:
-    """The rows in the order that the packed episodes count by."""
+    """The rows in the order that the packed episodes count by; after them the writers pooled over seeds."""
     by_cell = {(row.memory, row.budget, row.filler, row.protocol): row for row in cells}
-    return [by_cell[cell.memory, cell.budget, cell.filler, cell.protocol] for cell in ordered(study)]
+    played = [by_cell[cell.memory, cell.budget, cell.filler, cell.protocol] for cell in ordered(study)]
+    return [*played, *(row for row in cells if row.seeds > 1)]
 
 
 def _cell(row: CellRow) -> dict[str, Any]:
