@@ -123,6 +123,10 @@ class MeasureConfig(Section, frozen=True):
     lag_robustness: tuple[NonNegative, ...] = (0.3, 1.0)
     lag_bins: Edges = (1, 5, 10, 20, 40)
     """Lower edges."""
+    lag_points: Count = 900
+    """Decision points sampled for the pooled table of the relevance lag, at most."""
+    tie_steps: Count = 500
+    """Steps sampled for the rate of ties, at most."""
     rewrite_bins: Edges = (0, 1, 3, 6, 10, 15, 20, 30, 40, 60)
     credit_bins: Edges = (1, 5, 15, 30)
     """Steps since the reveal that the credit table tells apart."""
@@ -138,12 +142,19 @@ class StatsConfig(Section, frozen=True):
     level: Annotated[float, Meta(gt=0, lt=1)] = 0.95
     long_fillers: Sizes = (20, 40)
     """Walks that count as long wherever one value stands for them."""
+    power: Annotated[float, Meta(gt=0, lt=1)] = 0.8
+    """Chance with which the minimum detectable effect would be found."""
+    extreme: Share = 0.1
+    """Success this near to 0 or 1 gets a Wilson interval beside the bootstrap's, which has no width at 0 and 1."""
 
 
 class GatesConfig(Section, frozen=True):
     """Thresholds of the pre-registered gates; shares and differences of success are fractions, not points."""
 
     budget: Count = 128
+    """One of `agent.budgets`."""
+    formats: Names = ("summary", "belief", "slots")
+    """The write-time formats: prompted, and without knowledge of the task."""
     near: Size = 0
     """The filler without lag."""
     far: Size = 40
@@ -293,8 +304,6 @@ PLUGGED = "dssr.configs"
 NANO = ("nano", "nano-house", "nano-r2")
 """Configurations of dssr-nano; known by name to say how to get them."""
 GET_NANO = "install it with `pip install 'dssr[nano]'`"
-
-
 BASE = "base"
 """Key of a file that states what differs from another configuration."""
 
@@ -314,6 +323,16 @@ def load(name: str) -> Config:
 def check(config: Config) -> None:
     """Refuse a configuration made in Python that no file could have stated."""
     _check_together(typed(msgspec.to_builtins(config), Config))
+
+
+def check_gates(config: Config) -> None:
+    """Refuse gates that no diagnosis of this configuration could be judged by; asked when gates are written down."""
+    budget = config.gates.budget
+    if budget not in config.agent.budgets:
+        raise ConfigError(
+            f"gates.budget is {budget}, which is not one of agent.budgets {list(config.agent.budgets)}: nothing would "
+            "be measured at it; set it to one of them."
+        )
 
 
 def _find(name: str, beside: Path) -> Path:

@@ -257,6 +257,10 @@ class Audit(Record, frozen=True):
     """The read-time oracle's best sample."""
     coverage: float | None
     """Share of the facts worth following that the state holds; None where there are none."""
+    nll_first: float | None = None
+    """Loss under the oracle's first sample, chosen without the answer in hand; None in runs of before."""
+    nll_mean: float | None = None
+    """Mean loss under all of the oracle's samples; None in runs of before."""
 
     @property
     def delta(self) -> float:
@@ -272,6 +276,17 @@ class Audit(Record, frozen=True):
     def kappa(self) -> float:
         """Write-time regret: what the state loses against the oracle's."""
         return self.nll_state - self.nll_oracle
+
+    @property
+    def kappa_first(self) -> float | None:
+        """Regret against the first hindsight sample. The best of eight is chosen by the loss itself, and that choice is
+        a part of kappa; this has none of it."""
+        return None if self.nll_first is None else self.nll_state - self.nll_first
+
+    @property
+    def kappa_mean(self) -> float | None:
+        """Regret against the mean over the hindsight samples."""
+        return None if self.nll_mean is None else self.nll_state - self.nll_mean
 
 
 class Chunk(Record, frozen=True):

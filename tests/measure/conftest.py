@@ -76,7 +76,7 @@ class Bench:
             agent=AgentConfig(memories=("full", "summary", "guide"), budgets=(64,)),
             measure=MeasureConfig(points=2, oracle_samples=2),
             stats=StatsConfig(resamples=200, long_fillers=(5, 10)),
-            gates=GatesConfig(budget=64, far=10),
+            gates=GatesConfig(budget=64, far=10, formats=("summary", "guide")),
         )
 
     def levels(self, *counts: int) -> Config:

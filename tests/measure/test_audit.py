@@ -87,3 +87,29 @@ def test_the_oracle_keeps_its_best_sample(lab: Any) -> None:
     ]
     assert all(a >= b >= c for a, b, c in zip(*losses, strict=True))
     assert losses[0] != losses[2]
+
+
+def test_the_first_sample_and_the_mean_are_kept_beside_the_best(lab: Any) -> None:
+    """From the same samples: the first alone is what one sample gives, the mean lies between best and worst, and equal
+    texts count as often as they came. Choosing the best lowers the reference, so kappa against it is never lower."""
+    played, agent, goal = lab.play(GAME, "summary", 24, 10, retention=0.5), lab.agent(0.5), goal_of(lab)
+    points = audited_steps(played.steps, played.episode.job, 4)
+    one, eight = (
+        [asyncio.run(audit(played, p, goal, agent, MeasureConfig(oracle_samples=count))) for p in points]
+        for count in (1, 8)
+    )
+    for alone, best in zip(one, eight, strict=True):
+        assert alone.nll_first == alone.nll_mean == alone.nll_oracle
+        assert best.nll_first == alone.nll_oracle
+        assert best.nll_mean is not None
+        assert best.nll_mean >= best.nll_oracle
+        assert best.kappa_first is not None
+        assert best.kappa >= best.kappa_first
+        assert best.kappa_mean == best.nll_state - best.nll_mean
+    assert any(a.nll_mean != a.nll_oracle for a in eight)
+    before = msgspec.json.decode(
+        b'{"episode":"e","step":1,"rewrites":0,"nll_state":1,"nll_full":0,"nll_oracle":0,"oracle_state":"",'
+        b'"coverage":null}',
+        type=Audit,
+    )
+    assert (before.kappa_first, before.kappa_mean) == (None, None), "runs of before still open"

@@ -70,7 +70,7 @@ def shell(archive: Any, tmp_path_factory: pytest.TempPathFactory) -> Shell:
 @pytest.fixture(scope="module")
 def run(shell: Shell) -> Path:
     """A gate written first, then a diagnosis."""
-    assert "9 gates" in shell("gates", "write")
+    assert "10 gates" in shell("gates", "write")
     return Path(shell("diagnose", "--json")["run"])
 
 
@@ -147,8 +147,12 @@ def test_gates(shell: Shell, run: Path) -> None:
     found = shell("gates", "judge", "G2c", run, "--dssr", "summary", "--one-target", "lastk", "--json")
     assert found["passed"] in (True, False)
     assert "Amended" in found["statement"]
-    kinds = [row["kind"] for row in shell("gates", "show", "--json")]
-    assert kinds == ["gate"] * 9 + ["amendment", "verdict"]
+    stored = shell("gates", "show", "--json")
+    assert stored[-1]["verdict"]["checks"] == found["checks"]
+    shown = " ".join(shell("gates", "show").split())
+    assert f"{found['checks'][0]['estimate']:.3f} [" in shown, "estimates and intervals are shown, not only the verdict"
+    kinds = [row["kind"] for row in stored]
+    assert kinds == ["gate"] * 10 + ["amendment", "verdict"]
     with pytest.raises(RecordError, match="no gate G9"):
         shell("gates", "judge", "G9", run)
     with pytest.raises(StatsError, match="dssr lag"):

@@ -217,12 +217,15 @@ def test_gates_on_a_run(diagnosed: Run) -> None:
     """Gates find their columns, or say what is missing and how to get it."""
     study = Study.load([diagnosed])
     assert best_prompted(study) in ("summary", "guide")
-    assert len(checks_of("G1b", Case(study))) == 1
+    assert [len(checks_of(gate, Case(study)).checks) for gate in ("G0", "G1a", "G1b")] == [2, 3, 1]
+    assert "9 cells" in checks_of("G1b", Case(study)).checks[0].what
+    assert "of 2 formats" in checks_of("G1a", Case(study)).notes[0]
     swapped = Case(study, dssr="guide", outcome="summary", one_target="summary", no_hint="summary", second=study)
-    for gate, count in (("G2a", 3), ("G2b", 2), ("G2c", 1), ("plain", 2)):
-        assert len(checks_of(gate, swapped)) == count
+    for gate, count in (("G2a", 3), ("G2b", 2), ("G2c", 2), ("plain", 2)):
+        assert len(checks_of(gate, swapped).checks) == count
     for gate in ("G2d", "G2e"):
-        assert len(checks_of(gate, swapped)) == 1
+        found = checks_of(gate, swapped)
+        assert len(found.checks) == (1 if found.vacuous else 2)
     with pytest.raises(UsageError, match="--dssr"):
         checks_of("G2c", Case(study))
     with pytest.raises(StatsError, match="dssr continuation"):

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from dssr.errors import RecordError
-from dssr.measure.gates import Check, verdict
+from dssr.measure.checks import Check, Found, verdict
 from dssr.measure.ledger import Ledger
 
 DAY = "2030-01-02T00:00:00+00:00"
-PASSED = verdict("G1a", "Regret grows.", (Check("difference", 1.0, 0.5, 1.5, 0.0, True),))
+PASSED = verdict("G1a", "Regret grows.", Found((Check("difference", 1.0, 0.5, 1.5, 0.0, True),)))
 
 
 @pytest.fixture

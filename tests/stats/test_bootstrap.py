@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from dssr.errors import StatsError
-from dssr.stats.bootstrap import Resampler, align, draw, mean_interval, mean_intervals
+from dssr.stats.bootstrap import Resampler, align, draw, mean_interval, mean_intervals, wilson
 from dssr.stats.contrasts import difference, ratio, slope
 
 SMALL = Resampler(resamples=500, seed=7)
@@ -126,3 +126,15 @@ def test_missing_is_not_zero(values: list[float]) -> None:
     """No games, or a game without a value, is an error and never silently a zero."""
     with pytest.raises(StatsError):
         mean_interval(np.array(values), SMALL)
+
+
+def test_wilson_has_a_width_where_resamples_have_none() -> None:
+    """0 of 45: the upper bound is z² / (n + z²) = 3.8415 / 48.8415 = 0.0787, where the bootstrap says [0, 0]. 10 of 100
+    is the textbook's [0.0552, 0.1744]."""
+    none = wilson(0, 45, Resampler())
+    assert (none.estimate, none.low) == (0.0, 0.0)
+    assert none.high == pytest.approx(0.0787, abs=1e-4)
+    some = wilson(10, 100, Resampler())
+    assert (some.low, some.high) == pytest.approx((0.0552, 0.1744), abs=1e-4)
+    with pytest.raises(StatsError, match="at least one game"):
+        wilson(0, 0, Resampler())

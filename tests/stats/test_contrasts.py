@@ -14,6 +14,7 @@ from dssr.stats.contrasts import (
     difference,
     labels,
     over_fillers,
+    point_slope,
     ratio,
     relative_change,
     slope,
@@ -85,21 +86,55 @@ def test_bins_of_the_paper() -> None:
     assert bin_of(0, (1, 5, 10)) is None
 
 
-def test_bins_average_per_game_first() -> None:
-    """A game with many points in a bin weighs as much as a game with one: (mean(0, 0, 3) + 5) / 2 = 3, not 2."""
-    points = [("g", 1.0, 0.0), ("g", 2.0, 0.0), ("g", 2.0, 3.0), ("h", 1.0, 5.0)]
+def test_means_in_bins_are_over_points() -> None:
+    """Two games with five points of 0 and one point of 1 in a bin: the mean is 1/6, not the mean of game means, 1/2.
+    A resample of two games holds g twice (0), both (1/6) or h twice (1), so the bounds are 0 and 1."""
+    points = [*(("g", 1.0, 0.0) for _ in range(5)), ("h", 2.0, 1.0)]
     row = binned_means(points, REWRITES, SAMPLER)[1]
-    assert (row.label, row.points, row.games) == ("1-2", 4, 2)
+    assert (row.label, row.points, row.games) == ("1-2", 6, 2)
     assert row.interval is not None
-    assert row.interval.estimate == 3.0
+    assert row.interval.estimate == pytest.approx(1 / 6)
+    assert (row.interval.low, row.interval.high) == (0.0, 1.0)
     assert binned_means(points, REWRITES, SAMPLER)[0].interval is None
+
+
+def test_contrasts_in_bins_average_per_game_first() -> None:
+    """The same two games against zeros: (0 + 1) / 2 = 0.5, since a contrast weighs games alike."""
+    points = [*(("g", 1.0, 0.0) for _ in range(5)), ("h", 2.0, 1.0)]
+    zeros = [("g", 1.0, 0.0), ("h", 1.0, 0.0)]
+    row = binned_contrast([points], [zeros], REWRITES, SAMPLER)[1]
+    assert row.interval is not None
+    assert (row.interval.estimate, row.points) == (0.5, 8)
+
+
+def test_seeds_in_bins_are_pooled_per_game() -> None:
+    """Seed 0 has g at 0, 0, 3 (mean 1), seed 1 has g at 3: (1 + 3) / 2 = 2. All points as one list would give 1.5."""
+    seeds = [[("g", 0.0, 0.0), ("g", 0.0, 0.0), ("g", 0.0, 3.0)], [("g", 0.0, 3.0), ("h", 0.0, 1.0)]]
+    row = binned_contrast(seeds, [[("g", 0.0, 0.0), ("h", 0.0, 0.0)]], REWRITES, SAMPLER)[0]
+    assert row.interval is not None
+    assert (row.interval.estimate, row.games) == ((2 + 1) / 2, 2)
+
+
+def test_slope_over_points_is_the_regression() -> None:
+    """Against numpy's least squares over the same points, estimate and bounds; one place alone has no slope."""
+    rng = np.random.default_rng(4)
+    x, y = rng.choice([0.0, 10.0, 40.0], 30), rng.normal(size=30)
+    games = [f"g{i // 5}" for i in range(30)]
+    found = point_slope(x, y, games, SAMPLER)
+    assert found.estimate == pytest.approx(np.polyfit(x, y, 1)[0])
+    draws = np.random.default_rng(SAMPLER.seed).integers(0, 6, (400, 6))
+    places = [np.concatenate([np.arange(5 * g, 5 * g + 5) for g in draw]) for draw in draws]
+    slopes = [np.polyfit(x[p], y[p], 1)[0] for p in places]
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(slopes, (0.025, 0.975))))
+    with pytest.raises(StatsError, match="two or more different places"):
+        point_slope(np.ones(3), np.ones(3), ["g", "g", "h"], SAMPLER)
 
 
 def test_binned_contrast_uses_common_games_and_names_the_rest() -> None:
     """Only games with values in the bin on both sides count, and the others are listed, not dropped in silence."""
     first = [("g", 0.0, 3.0), ("h", 0.0, 9.0), ("k", 1.0, 1.0)]
     second = [("g", 0.0, 1.0), ("g", 0.0, 2.0), ("k", 4.0, 1.0)]
-    row = binned_contrast(first, second, REWRITES, SAMPLER)[0]
+    row = binned_contrast([first], [second], REWRITES, SAMPLER)[0]
     assert (row.games, row.points, row.left_out) == (1, 3, ("h",))
     assert row.interval is not None
     assert row.relative is not None

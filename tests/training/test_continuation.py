@@ -20,6 +20,7 @@ from dssr.config import (
     Config,
     ContinuationConfig,
     GamesConfig,
+    GatesConfig,
     ModelConfig,
     ProtocolConfig,
     StatsConfig,
@@ -63,6 +64,7 @@ def study(budget: int = 32, **changes: Any) -> Config:
         writer_model=ModelConfig(backend="scripted", path="scripted", retention=RETENTION, context_length=65536),
         agent=AgentConfig(memories=("summary",), budgets=(budget,)),
         stats=StatsConfig(resamples=100),
+        gates=GatesConfig(budget=budget),
         writer=WriterConfig(targets=(1, 2, 4)),
         continuation=ContinuationConfig(points=POINTS, candidates=CANDIDATES, budget=budget, **changes),
     )
@@ -239,15 +241,19 @@ def test_an_interrupted_study_ends_the_same(run: Run, archive: Archive, tmp_path
     assert (place / "summary.json").read_bytes() == (run.path / "summary.json").read_bytes()
 
 
-def stored_points(place: Path, groups: list[tuple[str, list[float], list[float]]]) -> Run:
-    """A run whose points have these scores and returns, each in a game of this name."""
+def stored_points(
+    place: Path, groups: list[tuple[str, list[float], list[float]]], later: int = 0, one: float = 0.0
+) -> Run:
+    """A run whose points have these scores and returns, each in a game of this name; the last `later` points are of
+    Phase B, and the one-target score is `one` times the other."""
     with Run.start(place, command="continuation", config=Config(name="made"), models={}) as run:
         for number, (game, scores, returns) in enumerate(groups):
             key = f"e{number}"
             job = Job(game, Cell("summary", 64, 0, "post"), 0, 0.0, 0.0, "reader")
-            run.append("episodes", key, Episode(key, job, "valid", 6, "won", 11, 11, 9, 3, 4, 0, None))
+            begin = 4 if number < len(groups) - later else 3
+            run.append("episodes", key, Episode(key, job, "valid", 6, "won", 11, 11, 9, 3, begin, 0, None))
             for index, (score, end) in enumerate(zip(scores, returns, strict=True)):
-                found = {"S1": 0.0, "S12": score, "return": end}
+                found = {"S1": one * score, "S12": score, "return": end}
                 candidate = Candidate(f"{key}:0003", index, f"state {index}", None, False, found)
                 run.append("candidates", f"{key}:0003:{index:02d}", candidate)
         run.finish({})
@@ -273,16 +279,18 @@ def test_correlations_worked_by_hand(tmp_path: Path) -> None:
     assert (row.points, row.without_variance, row.unranked) == (2, 1, 1)
 
 
-def test_gate(run: Run, tmp_path: Path) -> None:
-    """G1c looks at the longest score and the one-target score of one continuation run, and says what it lacks."""
-    assert run.summary is not None
-    rows = {row["score"]: row for row in run.summary["returns"]}
-    long, gain = checks_of("G1c", Case(Study.load([run])))
-    assert long.estimate == pytest.approx(rows["S4"]["rho"])
-    assert long.passed == (rows["S4"]["rho"] >= 0.3)
-    assert gain.passed == (gain.estimate > 0)
+def test_gate(tmp_path: Path) -> None:
+    """G1c looks at the points of Phase A: of the first two worked points only the first is, so rho is 0.8 and not
+    -0.1; the one-target score is its reverse, so the gain is 1.6. Without a point of Phase A there is no verdict."""
+    made = Study.load([stored_points(tmp_path / "made", WORKED[:2], later=1, one=-1.0)])
+    found = checks_of("G1c", Case(made))
+    assert [check.estimate for check in found.checks] == pytest.approx([0.8, 1.6])
+    assert [check.passed for check in found.checks] == [True, True]
+    assert found.notes == ("Write points of Phase A: 1 of 2.",)
+    with pytest.raises(StatsError, match="no write point of Phase A"):
+        checks_of("G1c", Case(Study.load([stored_points(tmp_path / "late", WORKED[:2], later=2)])))
     with pytest.raises(StatsError, match="No write point has candidates that differ"):
-        checks_of("G1c", Case(Study.load([stored_points(tmp_path / "made", WORKED[2:])])))
+        checks_of("G1c", Case(Study.load([stored_points(tmp_path / "same", WORKED[2:])])))
 
 
 def test_returns_that_never_vary_are_a_result(archive: Archive, tmp_path: Path) -> None:
@@ -351,7 +359,7 @@ class Shell:
 
 
 def test_command(archive: Archive, tmp_path: Path) -> None:
-    """From the command to the table of the report and the gate's verdict; bad input is refused in a sentence."""
+    """From the command to the table of the report; bad input, and a gate on too few points, get a sentence."""
     shell = Shell(tmp_path, archive, study())
     shell("gates", "write")
     asked = ("continuation", "--split", "train", "--points", 24)  # with few, none may tell candidates apart
@@ -365,13 +373,13 @@ def test_command(archive: Archive, tmp_path: Path) -> None:
         "score-return",
         [r["score"] for r in found["returns"]],
     )
-    assert len(shell("gates", "judge", "G1c", found["run"], "--json")["checks"]) == 2
     for words, error, sentence in (
         (asked, RecordError, "exists"),
         ((*asked, "--resume"), RecordError, "finished"),
         (("continuation", "--points", 0), UsageError, "A study of 0 points"),
         (("continuation", "--split", "test"), SystemExit, "2"),
         (("gates", "judge", "G1c", found["run"], tmp_path / "again"), UsageError, "one continuation run"),
+        (("gates", "judge", "G1c", found["run"]), StatsError, "No write point has candidates that differ"),
     ):
         with pytest.raises(error, match=sentence):
             shell(*words)

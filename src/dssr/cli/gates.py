@@ -1,7 +1,7 @@
 """`dssr gates`: write the gates down, amend and judge them, and approve the opening of the test games."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -9,9 +9,13 @@ import typer
 from dssr.cli import options
 from dssr.cli.show import emit
 
+if TYPE_CHECKING:
+    from dssr.measure.checks import Check, Verdict
+
 Name = Annotated[str | None, typer.Option(help="The memory of this role, as named in the runs.")]
 Gate = Annotated[str, typer.Argument(help="Name of a gate, such as G1a.")]
 Text = Annotated[str, typer.Argument(help="What is to be written down, in words.")]
+CHECKED = {True: "holds", False: "does not hold", None: "reported"}
 PASSED = {True: "passed", False: "failed", None: "reported, not judged"}
 
 
@@ -46,7 +50,6 @@ def judge(
     gate: Gate,
     runs: Annotated[list[Path], typer.Argument(help="Directories of finished runs, with their lag runs.")],
     config: options.Config = options.DEFAULT_CONFIG,
-    memory: Annotated[str, typer.Option(help="The memory that G1a looks at.")] = "summary",
     dssr: Name = None,
     outcome: Name = None,
     one_target: Name = None,
@@ -57,26 +60,50 @@ def judge(
     """Judge one gate on finished runs and add the verdict to the ledger."""
     from dssr.measure.ledger import judge as work
 
-    named = {"memory": memory, "dssr": dssr, "outcome": outcome, "one_target": one_target, "no_hint": no_hint}
+    named = {"dssr": dssr, "outcome": outcome, "one_target": one_target, "no_hint": no_hint}
     roles = {role: name for role, name in named.items() if name is not None}
     found = work(gate, runs, config, roles=roles, second=second or ())
     if as_json:
         emit(msgspec.to_builtins(found), True)
         return
     emit([msgspec.to_builtins(check) for check in found.checks], title=found.statement)
-    typer.echo(PASSED[found.passed])
+    for note in found.notes:
+        typer.echo(note)
+    typer.echo(verdict_word(found))
 
 
 def show(config: options.Config = options.DEFAULT_CONFIG, as_json: options.Json = False) -> None:
-    """Print everything in the ledger, in order."""
+    """Print everything in the ledger, in order; under each verdict its estimates with their intervals."""
     from dssr.measure.ledger import gates
 
+    entries = gates(config)
+    if as_json:
+        emit([msgspec.to_builtins(entry) for entry in entries], True)
+        return
     rows = []
-    for entry in gates(config):
-        passed = entry.verdict.passed if entry.verdict else None
-        row = {"date": entry.date, "kind": entry.kind, "gate": entry.gate, "passed": passed, "text": entry.text}
-        rows.append({**row, "runs": list(entry.runs)})
-    emit(rows, as_json)
+    for entry in entries:
+        found = entry.verdict
+        row = {"date": entry.date[:10], "kind": entry.kind, "gate": entry.gate}
+        rows.append({**row, "verdict": verdict_word(found) if found else None, "text": entry.text})
+        if found:
+            rows += [{"verdict": CHECKED[check.passed], "text": check_line(check)} for check in found.checks]
+            rows += [{"text": note} for note in found.notes]
+        rows += [{"text": f"judged on {run}"} for run in entry.runs]
+    emit(rows)
+
+
+def verdict_word(found: "Verdict") -> str:
+    """How a gate ended."""
+    return "vacuous" if found.vacuous else PASSED[found.passed]
+
+
+def check_line(check: "Check") -> str:
+    """One inequality with its numbers."""
+    interval = check.interval
+    bounds = f" [{interval.low:.3f}, {interval.high:.3f}]" if interval else " (interval unbounded)"
+    needed = "" if check.threshold is None else f", threshold {check.threshold:g}"
+    least = "" if check.detectable is None else f", detectable {check.detectable:.3f}"
+    return f"{check.what}: {check.estimate:.3f}{bounds}{needed}{least}"
 
 
 def approve(

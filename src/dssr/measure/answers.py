@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from dssr.errors import StatsError
-from dssr.measure.rows import CellGroup, Quantity, game_values, groups
+from dssr.measure.rows import CellGroup, Quantity, game_values, groups, mean_of
 from dssr.measure.study import Study
 from dssr.stats.bootstrap import Interval, align, mean_intervals
 from dssr.stats.contrasts import over_fillers
@@ -39,6 +39,10 @@ class AnswerRow(CellGroup, frozen=True):
     """Who loses what decisions need; None where games are missing."""
     sentence: str
     """The answer in words, or why there is none."""
+    kappa_first: Interval | None = None
+    """Regret against the first hindsight sample instead of the best; None in runs of before."""
+    kappa_mean: Interval | None = None
+    """Regret against the mean over the hindsight samples."""
 
     @property
     def main_cause(self) -> Literal["writer", "budget"] | None:
@@ -76,7 +80,20 @@ def _answer(study: Study, group: CellGroup, cells: Mapping[int, Cell]) -> Answer
         f"{named}: budget loss β = {_shown(beta)}, write-time regret κ = {_shown(kappa)}: "
         f"{CAUSES[cause].format(more=more)}."
     )
-    return AnswerRow(group.memory, group.budget, group.protocol, success, delta, beta, kappa, cause, sentence)
+    numbers = (success, delta, beta, kappa, cause, sentence)
+    others = (_over_all(study, cells, quantity) for quantity in BESIDE)
+    return AnswerRow(group.memory, group.budget, group.protocol, *numbers, *others)
+
+
+BESIDE: tuple[Quantity, ...] = ("kappa_first", "kappa_mean")
+
+
+def _over_all(study: Study, cells: Mapping[int, Cell], quantity: Quantity) -> Interval | None:
+    """Over all fillers; None where games lack it, as all do in runs of before."""
+    try:
+        return mean_of(over_fillers({f: game_values(study, c, quantity) for f, c in cells.items()}), study.sampler)
+    except StatsError:
+        return None
 
 
 def cause_of(delta: Interval, beta: Interval, kappa: Interval) -> Cause:

@@ -14,7 +14,7 @@ from dssr.agent.prompts import render_history
 from dssr.config import MeasureConfig
 from dssr.measure.coverage import coverage
 from dssr.seeds import seed_of
-from dssr.types import Audit, Job, Options, Played, Step, View
+from dssr.types import Audit, Job, Options, Played, Record, Step, View
 
 ORACLE_STYLE = "summary"
 
@@ -44,7 +44,7 @@ async def audit(played: Played, index: int, goal: str, agent: Agent, measure: Me
     episode, step = played.episode, played.steps[index]
     options = options_of(step)
     history = history_at(played.steps, index)
-    full, (oracle, best) = await asyncio.gather(
+    full, oracle = await asyncio.gather(
         agent.reader.nll(goal, history, step.observation, options),
         read_time_oracle(goal, history, step, episode.job, agent, measure),
     )
@@ -55,16 +55,31 @@ async def audit(played: Played, index: int, goal: str, agent: Agent, measure: Me
         rewrites=index - episode.reveal,
         nll_state=await state_loss(step, goal, agent),
         nll_full=full,
-        nll_oracle=oracle,
-        oracle_state=best,
+        nll_oracle=oracle.best,
+        oracle_state=oracle.state,
         coverage=coverage(step.write.state, facts),
+        nll_first=oracle.first,
+        nll_mean=oracle.mean,
     )
+
+
+class Hindsight(Record, frozen=True):
+    """What the read-time oracle's samples lose at one decision point."""
+
+    best: float
+    """The lowest loss of all samples."""
+    state: str
+    """The sample that has it, the first among equals."""
+    first: float
+    """Loss of the first sample."""
+    mean: float
+    """Mean loss over all samples, equal texts counted as often as they came."""
 
 
 async def read_time_oracle(
     goal: str, history: str, step: Step, job: Job, agent: Agent, measure: MeasureConfig
-) -> tuple[float, str]:
-    """The lowest loss among states that the untrained writer makes from the whole history at once."""
+) -> Hindsight:
+    """The losses of states that the untrained writer makes from the whole history at once."""
     budget = job.cell.budget
     assert budget is not None, "only cells with a budget are audited"
     kit = Kit(
@@ -80,10 +95,14 @@ async def read_time_oracle(
     replies = await asyncio.gather(
         *(writer.sample(view, "", measure.oracle_temperature, index) for index in range(measure.oracle_samples))
     )
-    states = list(dict.fromkeys(enforce(reply, budget, agent.tokenizer).state for reply in replies))
+    samples = [enforce(reply, budget, agent.tokenizer).state for reply in replies]
+    states = list(dict.fromkeys(samples))
     options = options_of(step)
     losses = await asyncio.gather(*(agent.reader.nll(goal, state, step.observation, options) for state in states))
-    return min(zip(losses, states, strict=True), key=lambda pair: pair[0])
+    loss_of = dict(zip(states, losses, strict=True))
+    best = min(states, key=loss_of.__getitem__)
+    every = [loss_of[state] for state in samples]
+    return Hindsight(loss_of[best], best, every[0], sum(every) / len(every))
 
 
 async def state_loss(step: Step, goal: str, agent: Agent) -> float:

@@ -32,7 +32,7 @@ from dssr.record.run import Run
 from dssr.session import Session, Stage, configured, place_of, silent, verb
 from dssr.stats.bootstrap import Array, Interval, Resampler
 from dssr.stats.ranks import within_point
-from dssr.types import Episode, Grid, Job, Played, Progress, Record, Split
+from dssr.types import Episode, Grid, Job, Phase, Played, Progress, Record, Split
 from dssr.worlds.archive import Archive
 
 LEAST = 2
@@ -285,11 +285,13 @@ class Returns:
     returns: Array
     scores: Mapping[str, Array]
     """By name, in the order in which candidates store them: `S1`, …, `W1`, …"""
+    phases: tuple[Phase, ...]
+    """The phase of each point."""
 
     @classmethod
     def read(cls, run: Run) -> "Returns":
         """All points of a run whose candidates were continued, in the order of its log."""
-        games = {episode.key: episode.job.game for episode in run.read("episodes", Episode)}
+        episodes = {episode.key: episode for episode in run.read("episodes", Episode)}
         points: dict[str, list[Candidate]] = {}
         for candidate in run.read("candidates", Candidate):
             if RETURN in candidate.scores:
@@ -299,7 +301,15 @@ class Returns:
         names = list(next(iter(points.values()))[0].scores)
         table = {name: np.array([[one.scores[name] for one in group] for group in points.values()]) for name in names}
         returns = table.pop(RETURN)
-        return cls(tuple(games[key.partition(":")[0]] for key in points), returns, table)
+        where = [(episodes[key], int(step)) for key, _, step in (point.partition(":") for point in points)]
+        games = tuple(episode.job.game for episode, _ in where)
+        return cls(games, returns, table, tuple("A" if step < episode.begin else "B" for episode, step in where))
+
+    def of_phase(self, phase: Phase) -> "Returns":
+        """The points of one phase alone."""
+        kept = [place for place, one in enumerate(self.phases) if one == phase]
+        scores = {name: values[kept] for name, values in self.scores.items()}
+        return Returns(tuple(self.games[place] for place in kept), self.returns[kept], scores, (phase,) * len(kept))
 
     @property
     def varied(self) -> int:

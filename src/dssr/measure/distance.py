@@ -1,12 +1,13 @@
 """Regret against distance: rewrites since the reveal, and the measured relevance lag."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from dssr.errors import StatsError
 from dssr.measure.lag import relevance
-from dssr.measure.rows import CellGroup, groups
+from dssr.measure.rows import CellGroup, game_values, groups
 from dssr.measure.study import Study
 from dssr.stats.bootstrap import Interval
 from dssr.stats.contrasts import binned_contrast, binned_means
@@ -17,7 +18,7 @@ Point = tuple[str, float, float]
 
 
 class RewriteRow(CellGroup, frozen=True):
-    """Regret so many writes after the reveal, all fillers together."""
+    """Regret so many writes after the reveal, all fillers together: the mean over the decisions of the bin."""
 
     bin: str
     """Of writes since the reveal."""
@@ -56,8 +57,8 @@ class LagBinRow(CellGroup, frozen=True):
     games: int
     kappa: Interval | None
     beta: Interval | None
-    nll_full: float | None
-    """Mean loss under the full history."""
+    nll_full: Interval | None
+    """Loss under the full history."""
 
 
 class ChunkRow(Record, frozen=True):
@@ -79,7 +80,7 @@ def rewrite_rows(study: Study) -> list[RewriteRow]:
             group.memory, group.budget, group.protocol, found.label, found.points, found.games, kappa=found.interval
         )
         for group, cells in _audited(study)
-        for found in binned_means(_rewrites(study, cells), edges, study.sampler)
+        for found in binned_means(_rewrites(study, _single(study, cells)), edges, study.sampler)
     ]
 
 
@@ -105,7 +106,7 @@ def rewrite_contrast_rows(study: Study, first: str, second: str) -> list[Rewrite
                 difference=found.interval,
                 relative=found.relative,
             )
-            for found in binned_contrast(_rewrites(study, cells), _rewrites(study, other), edges, study.sampler)
+            for found in binned_contrast(_by_seed(study, cells), _by_seed(study, other), edges, study.sampler)
         ]
     return rows
 
@@ -119,7 +120,7 @@ def lag_bin_rows(study: Study) -> list[LagBinRow]:
     for group, cells in _audited(study):
         for threshold in (measure.lag_threshold, *measure.lag_robustness):
             kappa, beta, loss = (
-                binned_means(_lagged(study, cells, threshold, value), measure.lag_bins, study.sampler)
+                binned_means(_lagged(study, _single(study, cells), threshold, value), measure.lag_bins, study.sampler)
                 for value in (lambda a: a.kappa, lambda a: a.beta, lambda a: a.nll_full)
             )
             rows += [
@@ -133,7 +134,7 @@ def lag_bin_rows(study: Study) -> list[LagBinRow]:
                     games=one.games,
                     kappa=one.interval,
                     beta=two.interval,
-                    nll_full=three.interval.estimate if three.interval else None,
+                    nll_full=three.interval,
                 )
                 for one, two, three in zip(kappa, beta, loss, strict=True)
             ]
@@ -164,6 +165,16 @@ def split_by_lag(study: Study, cells: Iterable[Cell], split: int) -> tuple[dict[
     return long, short
 
 
+def _single(study: Study, cells: Iterable[Cell]) -> list[Cell]:
+    """The played cells behind these conditions: all seeds of a pooled writer."""
+    return [one for cell in cells for one in study.single(cell)]
+
+
+def _by_seed(study: Study, cells: Sequence[Cell]) -> list[list[Point]]:
+    """The points of each seed apart; every condition of a writer has the same seeds."""
+    return [_rewrites(study, seed) for seed in zip(*(study.single(cell) for cell in cells), strict=True)]
+
+
 def _rewrites(study: Study, cells: Iterable[Cell]) -> list[Point]:
     return [
         (game, float(audit.rewrites), audit.kappa)
@@ -185,8 +196,18 @@ def _lagged(study: Study, cells: Iterable[Cell], threshold: float, value: Callab
     return points
 
 
+def _complete(study: Study, cells: Iterable[Cell]) -> bool:
+    """Whether every game of a pooled writer has all its seeds; where not, the row of its cell says what is missing."""
+    try:
+        for cell in cells:
+            game_values(study, cell, "kappa")
+    except StatsError:
+        return False
+    return True
+
+
 def _audited(study: Study) -> Iterable[tuple[CellGroup, list[Cell]]]:
     for group, cells in groups(study).items():
-        audited = [cell for cell in cells.values() if study.audits[cell]]
-        if audited:
+        audited = [cell for cell in cells.values() if any(study.audits[one] for one in study.single(cell))]
+        if audited and _complete(study, audited):
             yield group, audited

@@ -13,6 +13,7 @@ import msgspec
 from dssr.errors import UsageError
 from dssr.measure.answers import AnswerRow, answer_rows
 from dssr.measure.distance import ChunkRow, LagBinRow, RewriteRow, chunk_rows, lag_bin_rows, rewrite_rows
+from dssr.measure.filler_check import FillerLagRow, filler_lag_rows
 from dssr.measure.lag import relevance
 from dssr.measure.rows import (
     CellRow,
@@ -29,6 +30,7 @@ from dssr.measure.rows import (
     relation,
     slope_rows,
 )
+from dssr.measure.sampled import LagTableRow, TieRow, lag_table_rows, tie_rows
 from dssr.measure.study import Problem, Study
 from dssr.stats.bootstrap import Interval
 from dssr.types import Cell, Driver, Kind, Outcome, Record, Split
@@ -106,6 +108,12 @@ class AuditRow(Cell, frozen=True):
     nll_oracle: float
     coverage: float | None
     oracle_state: str
+    nll_first: float | None
+    """Loss under the oracle's first sample; None in runs of before."""
+    nll_mean: float | None
+    """Mean loss under its samples."""
+    kappa_first: float | None
+    kappa_mean: float | None
 
 
 class LagRow(Cell, frozen=True):
@@ -183,6 +191,8 @@ def _audits(study: Study) -> Iterator[AuditRow]:
                     delta=one.delta,
                     beta=one.beta,
                     kappa=one.kappa,
+                    kappa_first=one.kappa_first,
+                    kappa_mean=one.kappa_mean,
                 )
 
 
@@ -219,7 +229,10 @@ FRAMES: dict[str, tuple[type[Record], Callable[[Study], Iterable[Record]]]] = {
     "slopes": (SlopeRow, slope_rows),
     "rewrites": (RewriteRow, rewrite_rows),
     "lag_bins": (LagBinRow, lag_bin_rows),
+    "lag_table": (LagTableRow, lag_table_rows),
+    "filler_lags": (FillerLagRow, filler_lag_rows),
     "chunks": (ChunkRow, chunk_rows),
+    "ties": (TieRow, tie_rows),
     "relation": (RelationRow, _relation),
     "episodes": (EpisodeRow, _episodes),
     "steps": (StepRow, _steps),

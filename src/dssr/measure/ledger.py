@@ -5,9 +5,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from dssr.config import Config
+from dssr.config import Config, check_gates
 from dssr.errors import RecordError
-from dssr.measure.gates import Case, Verdict, checks_of, statements, verdict
+from dssr.measure.checks import Verdict, statements, verdict
+from dssr.measure.gates import Case, checks_of
 from dssr.measure.grid import arguments_of, grid_of, jobs_of
 from dssr.measure.study import Study
 from dssr.record.files import Lock, told
@@ -119,6 +120,7 @@ async def gates(config: Config | str = "nano", *, write: bool = False) -> list[E
     settings = configured(config)
     ledger = ledger_of(settings)
     if write:
+        check_gates(settings)
         ledger.write(statements(settings.gates, settings.stats.long_fillers), now())
     return ledger.entries()
 
@@ -140,8 +142,8 @@ async def judge(
 ) -> Verdict:
     """Judge one gate on finished runs and add the verdict to the ledger.
 
-    `roles` names the memories that the gate compares as they stand in the runs: `memory`, `dssr`, `outcome`,
-    `one_target`, `no_hint`. `second` are the runs under the second reader.
+    `roles` names the memories that the gate compares as they stand in the runs: `dssr`, `outcome`, `one_target`,
+    `no_hint`. `second` are the runs under the second reader.
     """
     ledger = ledger_of(configured(config))
     statement = ledger.statement(gate)

@@ -4,7 +4,8 @@ A quantity with an interval is an `Interval`, or None where it has no value. `fl
 files, data frames and programs. Success, score and shares are fractions; losses are in nats.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, get_args
 
@@ -12,20 +13,24 @@ import msgspec
 import numpy as np
 
 from dssr.errors import StatsError
-from dssr.measure.study import Study
-from dssr.stats.bootstrap import Interval, Resampler, align, mean_interval
+from dssr.measure.study import Study, name_of
+from dssr.stats.bootstrap import Array, Interval, Resampler, align, mean_interval, wilson
 from dssr.stats.contrasts import change_if_any, difference, over_fillers, slope
 from dssr.stats.ranks import spearman_over_cells
 from dssr.types import Audit, Cell, Episode, Protocol, Record
 
 BASE = "summary"
 """The plain prompted memory, which others are compared with."""
+FULL = "full"
+"""The memory that keeps the whole history."""
 
-Quantity = Literal["success", "score", "delta", "beta", "kappa"]
-LOSSES: dict[str, Callable[[Audit], float]] = {
+Quantity = Literal["success", "score", "delta", "beta", "kappa", "kappa_first", "kappa_mean"]
+LOSSES: dict[str, Callable[[Audit], float | None]] = {
     "delta": lambda audit: audit.delta,
     "beta": lambda audit: audit.beta,
     "kappa": lambda audit: audit.kappa,
+    "kappa_first": lambda audit: audit.kappa_first,
+    "kappa_mean": lambda audit: audit.kappa_mean,
 }
 OUTCOMES: dict[str, Callable[[Episode], float]] = {
     "success": lambda episode: float(episode.outcome == "won"),
@@ -36,10 +41,11 @@ OUTCOMES: dict[str, Callable[[Episode], float]] = {
 
 
 class CellRow(Cell, frozen=True):
-    """One cell of the grid: what was won there, and what decisions lost."""
+    """One cell of the grid: what was won there, and what decisions lost. A writer trained with several seeds has a row
+    of its own, in which a game's value is the mean over its seeds."""
 
     games: int
-    """Finished episodes, one per game."""
+    """Games whose episode, or every seed's, was finished."""
     errors: int
     """Episodes that broke; they are in no mean."""
     success: Interval | None
@@ -68,6 +74,17 @@ class CellRow(Cell, frozen=True):
     """Of these, those where the reader's choice shortened the optimal plan too."""
     tie_rate: float | None
     """Share of ties among disagreements."""
+    wilson: Interval | None
+    """Where success is near 0 or 1: the share with Wilson's interval. Not for pooled seeds, whose values are no
+    yes or no."""
+    kappa_first: Interval | None
+    """Regret against the first hindsight sample instead of the best; None in runs of before."""
+    kappa_mean: Interval | None
+    """Regret against the mean over the hindsight samples."""
+    seeds: int
+    """Trained seeds that the row stands for."""
+    problem: str | None
+    """Why a value is missing."""
 
 
 class CellGroup(Record, frozen=True):
@@ -134,7 +151,7 @@ class ContrastRow(Record, frozen=True):
 
 
 class RelationRow(Record, frozen=True):
-    """Does the gap go with failure? Rank correlation of mean delta and success over the audited cells."""
+    """Does the gap go with failure? Rank correlation of mean delta and success over all cells, `full` at delta 0."""
 
     cells: int
     rho: Interval
@@ -176,12 +193,32 @@ def interval_fields(kind: type[Record]) -> frozenset[str]:
 
 
 def game_values(study: Study, cell: Cell, quantity: Quantity) -> dict[str, float]:
-    """Per game its value in one cell; a failed episode or a missing audit has none."""
+    """Per game its value in one condition; a failed episode or a missing audit has none.
+
+    A writer of several seeds has the mean over seeds of a game's values. A game that some seeds have and others lack is
+    an error: a mean of fewer seeds would be another quantity.
+    """
+    seeds = study.single(cell)
+    if len(seeds) > 1:
+        columns = {one.memory: _cell_values(study, one, quantity) for one in seeds}
+        try:
+            games, values = align(columns)
+        except StatsError as error:
+            raise StatsError(f"{name_of(cell)} has no {quantity} pooled over its seeds. {error}") from None
+        return dict(zip(games, values.mean(0).tolist(), strict=True))
+    return _cell_values(study, seeds[0], quantity)
+
+
+def _cell_values(study: Study, cell: Cell, quantity: Quantity) -> dict[str, float]:
     if quantity in OUTCOMES:
         outcome = OUTCOMES[quantity]
         return {game: outcome(e) for game, e in study.episodes[cell].items() if e.outcome != "error"}
-    loss = LOSSES[quantity]
-    return {game: float(np.mean([loss(audit) for audit in audits])) for game, audits in study.audits[cell].items()}
+    loss, found = LOSSES[quantity], {}
+    for game, audits in study.audits[cell].items():
+        values = [value for audit in audits if (value := loss(audit)) is not None]
+        if len(values) == len(audits):
+            found[game] = float(np.mean(values))
+    return found
 
 
 def mean_of(values: Mapping[str, float], sampler: Resampler) -> Interval | None:
@@ -192,7 +229,7 @@ def mean_of(values: Mapping[str, float], sampler: Resampler) -> Interval | None:
 def groups(study: Study) -> dict[CellGroup, dict[int, Cell]]:
     """The cells that differ only in the length of the walk, by that length."""
     found: dict[CellGroup, dict[int, Cell]] = {}
-    for cell in study.cells:
+    for cell in study.conditions:
         found.setdefault(CellGroup(cell.memory, cell.budget, cell.protocol), {})[cell.filler] = cell
     return {group: dict(sorted(cells.items())) for group, cells in found.items()}
 
@@ -206,13 +243,17 @@ def long_fillers(study: Study) -> tuple[int, ...]:
 
 
 def cell_rows(study: Study) -> list[CellRow]:
-    """One row per cell of the grid."""
-    return [_cell_row(study, cell) for cell in study.cells]
+    """One row per condition: the cells of the grid, and the writers pooled over seeds."""
+    return [_cell_row(study, cell) for cell in study.conditions]
 
 
 def _cell_row(study: Study, cell: Cell) -> CellRow:
-    finished = [episode for episode in study.episodes[cell].values() if episode.outcome != "error"]
-    audits = [audit for game in study.audits[cell].values() for audit in game]
+    seeds = study.single(cell)
+    played = [episode for one in seeds for episode in study.episodes[one].values()]
+    finished = [episode for episode in played if episode.outcome != "error"]
+    per_game = Counter(episode.job.game for episode in finished)
+    audits = [audit for one in seeds for game in study.audits[one].values() for audit in game]
+    problems: list[str] = []
     covered = [audit.coverage for audit in audits if audit.coverage is not None]
     writes = tokens = cut = decisions = differ = ties = 0
     for episode in finished:
@@ -226,16 +267,21 @@ def _cell_row(study: Study, cell: Cell) -> CellRow:
                 ties += bool(step.decision.tie)
 
     def mean(quantity: Quantity) -> Interval | None:
-        return mean_of(game_values(study, cell, quantity), study.sampler)
+        try:
+            return mean_of(game_values(study, cell, quantity), study.sampler)
+        except StatsError as error:
+            problems.append(str(error))
+            return None
 
+    success = mean("success")
     return CellRow(
         memory=cell.memory,
         budget=cell.budget,
         filler=cell.filler,
         protocol=cell.protocol,
-        games=len(finished),
-        errors=len(study.episodes[cell]) - len(finished),
-        success=mean("success"),
+        games=sum(count == len(seeds) for count in per_game.values()),
+        errors=len(played) - len(finished),
+        success=success,
         score=mean("score"),
         delta=mean("delta"),
         beta=mean("beta"),
@@ -248,7 +294,19 @@ def _cell_row(study: Study, cell: Cell) -> CellRow:
         disagreements=differ,
         ties=ties,
         tie_rate=ties / differ if differ else None,
+        wilson=_wilson(study, finished, success) if len(seeds) == 1 else None,
+        kappa_first=mean("kappa_first"),
+        kappa_mean=mean("kappa_mean"),
+        seeds=len(seeds),
+        problem=problems[0] if problems else None,
     )
+
+
+def _wilson(study: Study, finished: Sequence[Episode], success: Interval | None) -> Interval | None:
+    """Only where the bootstrap says too little: near 0 and 1."""
+    if success is None or study.config.stats.extreme < success.estimate < 1 - study.config.stats.extreme:
+        return None
+    return wilson(sum(episode.outcome == "won" for episode in finished), len(finished), study.sampler)
 
 
 def filler_rows(study: Study) -> list[FillerRow]:
@@ -311,8 +369,7 @@ def contrast_rows(study: Study, base: str = BASE) -> list[ContrastRow]:
                 continue
             quantities: tuple[Quantity, ...] = ("success", "kappa") if other.budget is not None else ("success",)
             for quantity in quantities:
-                for filler, first, second in _pairs(study, cells, against, quantity):
-                    found = compared(first, second, other.memory, base, study.sampler)
+                for filler, found in _pairs(study, cells, against, quantity):
                     head = (other.memory, base, group.budget, filler, group.protocol, quantity)
                     rows.append(ContrastRow(*head, found.difference, found.relative, found.games, found.problem))
     return rows
@@ -320,17 +377,28 @@ def contrast_rows(study: Study, base: str = BASE) -> list[ContrastRow]:
 
 def _pairs(
     study: Study, cells: Mapping[int, Cell], against: Mapping[int, Cell], quantity: Quantity
-) -> Iterable[tuple[str, dict[str, float], dict[str, float]]]:
+) -> Iterable[tuple[str, Compared]]:
+    """Per filler that both have, and over the long ones if they have these, the comparison."""
     both = [filler for filler in cells if filler in against]
-    found = {f: (game_values(study, cells[f], quantity), game_values(study, against[f], quantity)) for f in both}
-    yield from ((str(filler), *pair) for filler, pair in found.items())
+    name, base = (next(iter(side.values())).memory for side in (cells, against))
+    found: dict[int, tuple[dict[str, float], dict[str, float]]] = {}
+    for filler in both:
+        try:
+            found[filler] = (
+                game_values(study, cells[filler], quantity),
+                game_values(study, against[filler], quantity),
+            )
+        except StatsError as error:
+            yield str(filler), Compared(None, None, None, str(error))
+            continue
+        yield str(filler), compared(*found[filler], name, base, study.sampler)
     long = long_fillers(study)
-    if set(long) <= set(both):
+    if set(long) <= set(found):
         try:
             first, second = (over_fillers({filler: found[filler][side] for filler in long}) for side in (0, 1))
         except StatsError:
             return  # the rows of the single fillers say which games are missing
-        yield "/".join(map(str, long)), first, second
+        yield "/".join(map(str, long)), compared(first, second, name, base, study.sampler)
 
 
 def compared(
@@ -346,14 +414,24 @@ def compared(
 
 
 def relation(study: Study) -> RelationRow | None:
-    """Rank correlation of mean gap and success over all audited cells; None where there is none to be had."""
+    """Rank correlation of mean gap and success over all cells; None where there is none to be had."""
     study.need_audits()
-    audited = [cell for cell in study.cells if study.audits[cell]]
-    quantities: tuple[Quantity, Quantity] = ("delta", "success")
-    both = {f"{q} of {i}": game_values(study, cell, q) for q in quantities for i, cell in enumerate(audited)}
     try:
-        _, values = align(both)
-        half = len(audited)
-        return RelationRow(half, spearman_over_cells(values[:half], values[half:], study.sampler))
+        delta, success = gap_and_success(study)
+        return RelationRow(len(delta), spearman_over_cells(delta, success, study.sampler))
     except StatsError:
         return None
+
+
+def gap_and_success(study: Study) -> tuple[Array, Array]:
+    """Delta and success, `[cells, games]` each, of every played cell that has both; `full` is the state that loses
+    nothing, so its delta is 0 by definition. Seeds count one by one, as they were played."""
+    gaps: dict[str, dict[str, float]] = {}
+    wins: dict[str, dict[str, float]] = {}
+    for cell in study.cells:
+        won = game_values(study, cell, "success")
+        gap = dict.fromkeys(won, 0.0) if cell.memory == FULL else game_values(study, cell, "delta")
+        if gap:
+            gaps[f"delta of {name_of(cell)}"], wins[f"success of {name_of(cell)}"] = gap, won
+    _, values = align(gaps | wins)
+    return values[: len(gaps)], values[len(gaps) :]

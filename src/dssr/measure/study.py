@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from dssr.measure.answers import AnswerRow
 
+SEED = re.compile(r"(?P<writer>.+@.+)/s(?P<seed>\d+)")
+"""Name of a memory whose adapter is one seed of a writer: `dssr@a4/s0` is a seed of `dssr@a4`."""
 _KEY = re.compile(rb'\{"key":"([^":]+):')
 
 
@@ -61,6 +63,7 @@ class Study:
                 raise StatsError(f"{run.path} is marked as failed, so its numbers are not shown; see its failed.json.")
             if not run.finished:
                 raise StatsError(f"{run.path} is not finished; continue it with --resume first.")
+        same_device(opened)
         return cls.gather(opened)
 
     @classmethod
@@ -68,7 +71,8 @@ class Study:
         """As `load`, for a run that is about to be finished."""
         if not runs:
             raise StatsError("There is no run to read; give the directory of one.")
-        same_device(runs)
+        if len(runs) > 1:
+            same_device(runs)
         episodes: dict[Cell, dict[str, Episode]] = {}
         for run in runs:
             for episode in run.read("episodes", Episode):
@@ -88,7 +92,7 @@ class Study:
                 lags.setdefault(lag.episode, {})[lag.step] = lag
         problems = tuple(problem for run in runs for problem in run.read("problems", Problem))
         stats = runs[0].config.stats
-        sampler = Resampler(stats.resamples, stats.seed, stats.level)
+        sampler = Resampler(stats.resamples, stats.seed, stats.level, stats.power)
         return cls(tuple(runs), episodes, audits, lags, problems, sampler)
 
     @property
@@ -105,6 +109,63 @@ class Study:
     def cells(self) -> tuple[Cell, ...]:
         """The conditions, in the order in which the runs met them; `frame("cells")` has their numbers."""
         return tuple(self.episodes)
+
+    @cached_property
+    def pooled(self) -> dict[Cell, tuple[Cell, ...]]:
+        """Cells of writers trained with several seeds, each with the played cells it stands for, one per seed.
+
+        `dssr@a4/s0` and `dssr@a4/s1` are seeds of the writer `dssr@a4`. It is there only where every seed is: see
+        `lacking`.
+        """
+        return {one: found for one, found in self._by_writer.items() if one not in self.lacking and len(found) > 1}
+
+    @cached_property
+    def lacking(self) -> dict[Cell, str]:
+        """Cells of writers of which a seed is missing, and the sentence that says which."""
+        seeds: dict[str, dict[str, None]] = {}
+        for cell, found in self._by_writer.items():
+            seeds.setdefault(cell.memory, {}).update((one.memory, None) for one in found)
+        wanted, problems = self.config.writer.seeds, {}
+        for cell, found in self._by_writer.items():
+            known = seeds[cell.memory]
+            missing = [name for name in known if name not in {one.memory for one in found}]
+            if missing:
+                problems[cell] = (
+                    f"{name_of(cell)} has no value: its seed {missing[0]} was not measured there; measure it with "
+                    f"`dssr diagnose --memory {missing[0]}`."
+                )
+            elif len(known) < wanted:
+                problems[cell] = (
+                    f"{name_of(cell)} has no value: these runs hold {len(known)} of its {wanted} seeds "
+                    f"({', '.join(known)}); measure the others, or set writer.seeds."
+                )
+        return problems
+
+    @cached_property
+    def _by_writer(self) -> dict[Cell, tuple[Cell, ...]]:
+        found: dict[Cell, tuple[Cell, ...]] = {}
+        for cell in self.cells:
+            seed = SEED.fullmatch(cell.memory)
+            if seed:
+                whole = msgspec.structs.replace(cell, memory=seed["writer"])
+                found[whole] = (*found.get(whole, ()), cell)
+        both = next((cell for cell in found if cell in self.episodes), None)
+        if both is not None:
+            raise StatsError(
+                f"These runs hold {both.memory} itself and seeds of it ({found[both][0].memory}), so the name would "
+                "mean two things; report them apart."
+            )
+        return found
+
+    @property
+    def conditions(self) -> tuple[Cell, ...]:
+        """What tables have rows for: the cells, and before its first seed each writer that stands for several."""
+        whole = {cells[0]: cell for cell, cells in self.pooled.items()}
+        return tuple(one for cell in self.cells for one in ((whole[cell], cell) if cell in whole else (cell,)))
+
+    def single(self, condition: Cell) -> tuple[Cell, ...]:
+        """The played cells that a condition stands for: one per seed of a pooled writer, else itself."""
+        return self.pooled.get(condition, (condition,))
 
     @property
     def games(self) -> tuple[str, ...]:
@@ -190,8 +251,16 @@ def name_of(cell: Cell) -> str:
 
 
 def same_device(runs: Sequence[Run]) -> None:
-    """Refuse runs of different devices."""
-    devices = {run.info.provenance.device: run for run in runs}
+    """Refuse runs of different devices; a run that was continued on another one is itself such a mixture."""
+    devices: dict[str, Run] = {}
+    for run in runs:
+        mine = run.devices
+        if len(mine) > 1:
+            raise StatsError(
+                f"{run.path} was begun on {mine[0]} and continued on {mine[1]}; one table never mixes devices: "
+                "run it anew on one of them."
+            )
+        devices.setdefault(mine[0], run)
     if len(devices) > 1:
         (one, first), (other, second) = list(devices.items())[:2]
         raise StatsError(

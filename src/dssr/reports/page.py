@@ -100,9 +100,10 @@ def _command(study: Study) -> str:
 
 
 def _in_order(cells: Sequence[CellRow], study: Study) -> list[CellRow]:
-    """The rows in the order that the packed episodes count by."""
+    """The rows in the order that the packed episodes count by; after them the writers pooled over seeds."""
     by_cell = {(row.memory, row.budget, row.filler, row.protocol): row for row in cells}
-    return [by_cell[cell.memory, cell.budget, cell.filler, cell.protocol] for cell in ordered(study)]
+    played = [by_cell[cell.memory, cell.budget, cell.filler, cell.protocol] for cell in ordered(study)]
+    return [*played, *(row for row in cells if row.seeds > 1)]
 
 
 def _cell(row: CellRow) -> dict[str, Any]:
@@ -164,7 +165,8 @@ def _paper(cells: Sequence[CellRow]) -> dict[str, dict[str, float]]:
 
 def _start(cells: Sequence[CellRow], budgets: Sequence[int], packed: Packed) -> dict[str, Any]:
     """What the explorer shows first: two memories at the longest lag, one of them the plain summary if it is there."""
-    names = list(dict.fromkeys(row.memory for row in cells))
+    # A writer pooled over seeds has numbers and no episodes: the explorer shows its seeds.
+    names = list(dict.fromkeys(row.memory for row in cells if row.seeds == 1))
     won = {name: sum(row.success.estimate for row in cells if row.memory == name and row.success) for name in names}
     written = [name for name in names if name not in (FULL, "oracle-b", "lastk")] or names
     left = "summary" if "summary" in written else written[0]
@@ -186,7 +188,7 @@ def _start(cells: Sequence[CellRow], budgets: Sequence[int], packed: Packed) -> 
 def _counts(study: Study, cells: Sequence[CellRow]) -> list[tuple[str, str]]:
     episodes = sum(len(games) for games in study.episodes.values())
     points = sum(len(audits) for games in study.audits.values() for audits in games.values())
-    errors = sum(row.errors for row in cells)
+    errors = sum(row.errors for row in cells if row.seeds == 1)
     memories = {cell.memory for cell in study.cells}
     found = [(memories, "memories"), (study.cells, "cells"), (study.games, "games")]
     lines = [(f"{len(things):,}", word) for things, word in found]

@@ -6,6 +6,7 @@ from functools import partial
 from dssr.errors import StatsError
 from dssr.measure.answers import answer_rows
 from dssr.measure.distance import chunk_rows, lag_bin_rows, rewrite_contrast_rows, rewrite_rows
+from dssr.measure.filler_check import filler_lag_rows, word_for_filler
 from dssr.measure.rows import (
     BASE,
     CellGroup,
@@ -17,6 +18,7 @@ from dssr.measure.rows import (
     long_fillers,
     slope_rows,
 )
+from dssr.measure.sampled import lag_table_rows, tie_rows
 from dssr.measure.study import Study
 from dssr.measure.transfer import TransferRow
 from dssr.reports.paper import paper_cells
@@ -29,6 +31,7 @@ MEMORY, BUDGET = Column("memory", "memory"), Column("budget", "B", "count")
 FILLER = Column("filler", "F′", "count")
 HEAD = (MEMORY, BUDGET)
 LOSSES = (Column("delta", "δ", "nats"), Column("beta", "β", "nats"), Column("kappa", "κ", "nats"))
+WILSON = Column("wilson", "Wilson", "percent")
 PERCENT = 100
 Place = int | str
 """A filler or the name of a bin."""
@@ -87,7 +90,11 @@ def _grid(study: Study, against_paper: bool = False) -> Table:
         columns.append(Column("paper_kappa", "paper κ", "nats", _published("kappa")))
     if any(row.errors for row in rows):
         columns.insert(4, Column("errors", "failed", "count"))
+    if any(row.wilson for row in rows):
+        columns.insert(columns.index(LOSSES[0]), WILSON)
     note = "Means over games with 95 % intervals; losses in nats per audited decision; failed episodes are not losses."
+    problems = dict.fromkeys([*(row.problem for row in rows if row.problem), *study.lacking.values()])
+    note = " ".join([note, *problems])
     return _table("grid", f"Grid, {_split(study)} games", columns, rows, study, note)
 
 
@@ -97,8 +104,16 @@ def _published(quantity: str) -> Callable[[CellRow], float | None]:
 
 def _decomposition(study: Study) -> Table:
     rows = answer_rows(study)
-    columns = [*HEAD, Column("success", "success %", "percent"), *LOSSES, Column("cause", "who loses it")]
-    note = " ".join(row.sentence for row in rows if row.cause is None)
+    columns = [*HEAD, Column("success", "success %", "percent"), *LOSSES]
+    said = [row.sentence for row in rows if row.cause is None]
+    if any(row.kappa_first for row in rows):
+        columns += [Column("kappa_first", "κ, first sample", "nats"), Column("kappa_mean", "κ, mean sample", "nats")]
+        said.append(
+            "κ is against the best of the hindsight samples, chosen with the answer in hand; beside it against the "
+            "first of them and against their mean, which have no part in that choice."
+        )
+    columns.append(Column("cause", "who loses it"))
+    note = " ".join(said)
     return _table("decomposition", "Decomposition over all fillers: δ = β + κ", columns, rows, study, note)
 
 
@@ -128,6 +143,35 @@ def _lag_bins(study: Study) -> Table:
     columns += [Column("kappa", "κ", "nats"), Column("beta", "β", "nats"), Column("nll_full", "NLL(h)", "nats")]
     rows = [row for row in lag_bin_rows(study) if row.points]
     return _table("lag-bins", "κ by measured lag ℓ", columns, rows, study)
+
+
+def _lag_table(study: Study) -> Table:
+    rows = lag_table_rows(study)
+    columns = [Column("threshold", "threshold", "nats"), Column("bin", "ℓ"), Column("points", "points", "count")]
+    columns += [Column("kappa", "κ", "nats"), Column("beta", "β", "nats"), Column("nll_full", "NLL(h)", "nats")]
+    gates = study.config.gates
+    note = (
+        f"{rows[0].sampled} decisions sampled over {', '.join(gates.formats)} at {gates.budget} tokens, spread over "
+        "cells; means over decisions, intervals from resampled games."
+    )
+    return _table("lag-table", "Losses by measured lag ℓ, formats pooled", columns, rows, study, note)
+
+
+def _filler_lags(study: Study) -> Table:
+    columns = [FILLER, Column("points", "points", "count"), Column("lag", "mean ℓ", "number")]
+    columns += [Column("exposed", f"steps that tell the {study.domain.words.task} again %", "percent")]
+    _, why = word_for_filler(study)
+    return _table("filler-lags", "Is the filler lag?", columns, filler_lag_rows(study), study, why)
+
+
+def _ties(study: Study) -> Table:
+    columns = [
+        Column("steps", "steps sampled", "count"),
+        Column("of", "of", "count"),
+        Column("rate", "ties %", "percent"),
+    ]
+    note = "Steps where the reader's choice is not the reference action; a tie shortens the optimal plan too."
+    return _table("ties", "Choices as good as the reference action", columns, tie_rows(study), study, note)
 
 
 def _chunks(study: Study) -> Table:
@@ -173,7 +217,9 @@ def _lag_grid(study: Study) -> Table:
         Column("home", "success %", "percent"),
     ]
     columns += [Column("elsewhere_games", "from elsewhere", "count"), Column("elsewhere", "success %", "percent")]
-    return _table("lag-grid", "Lag grid, split by where the task starts", columns, start_rows(study), study)
+    word, why = word_for_filler(study)
+    title = f"{word.capitalize()} grid, split by where the task starts"
+    return _table("lag-grid", title, columns, start_rows(study), study, why)
 
 
 def _pilot(study: Study) -> Table:
@@ -225,7 +271,10 @@ MAKERS: dict[str, Callable[[Study], Table]] = {
     "kappa-by-filler": _kappa_by_filler,
     "frontier": _frontier,
     "lag-bins": _lag_bins,
+    "lag-table": _lag_table,
+    "filler-lags": _filler_lags,
     "lag-kinds": _chunks,
+    "ties": _ties,
     "rewrites": _rewrites,
     "rewrite-contrasts": _rewrite_contrasts,
     "contrasts": _contrasts,
@@ -240,6 +289,7 @@ EMPTY = {
     "contrasts": f"it compares other memories with {BASE}; play both with `dssr diagnose --memory`.",
     "protocols": "the runs know one protocol; set `kind` under [protocol], `dssr diagnose` again, report both.",
     "pairs": f"it needs {BASE} and another written memory on the same games, and steps stored with them.",
+    "ties": "the reader chose the reference action at every step.",
     "losses": "no rewrite lost a fact that was still needed.",
     TRANSFER: "it needs diagnoses of the same games and memories under a second reader; give their runs along.",
 }
@@ -291,5 +341,5 @@ def _at(place: Place) -> Callable[[AcrossRow], Interval | None]:
 
 def _others(study: Study) -> list[str]:
     """Memories with a budget to set against the base; none when the base itself is missing."""
-    names = list(dict.fromkeys(cell.memory for cell in study.cells if cell.budget is not None))
+    names = list(dict.fromkeys(cell.memory for cell in study.conditions if cell.budget is not None))
     return [name for name in names if name != BASE] if BASE in names else []

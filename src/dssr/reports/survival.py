@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from dssr.errors import StatsError
 from dssr.measure.coverage import survival
 from dssr.measure.rows import CellGroup, CellRow, cell_rows, compared, game_values, mean_of
 from dssr.measure.study import Study
@@ -215,11 +216,12 @@ class StartRow(CellRow, frozen=True):
 def start_rows(study: Study) -> list[StartRow]:
     """The grid with success split by whether Phase B starts where the task is carried out."""
     rows = []
-    for cell, row in zip(study.cells, cell_rows(study), strict=True):
+    for cell, row in zip(study.conditions, cell_rows(study), strict=True):
+        first = study.single(cell)[0]  # the seeds of a writer start where it starts
         home: dict[str, float] = {}
         elsewhere: dict[str, float] = {}
-        for game, won in game_values(study, cell, "success").items():
-            episode = study.episodes[cell][game]
+        for game, won in _wins(study, cell).items():
+            episode = study.episodes[first][game]
             steps = study.steps(episode.key)
             if episode.begin < len(steps):
                 side = home if study.domain.is_home(steps[episode.begin].place) else elsewhere
@@ -248,6 +250,14 @@ class ProtocolRow(Record, frozen=True):
     """Minus the first condition; None for that one itself."""
     problem: str | None
     """Why the two cannot be compared."""
+
+
+def _wins(study: Study, cell: Cell) -> dict[str, float]:
+    """None where a seed of a pooled writer is missing: its row says so."""
+    try:
+        return game_values(study, cell, "success")
+    except StatsError:
+        return {}
 
 
 def protocol_rows(study: Study) -> list[ProtocolRow]:

@@ -6,6 +6,7 @@ resampled means of a whole grid are one matrix product and every comparison is p
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +53,8 @@ class Resampler(Record, frozen=True):
     resamples: int = 10_000
     seed: int = 0
     level: float = 0.95
+    power: float = 0.8
+    """Of the minimum detectable effect."""
 
     def weights(self, games: int) -> Array:
         """The draws for that many games, in the order in which the games are listed."""
@@ -68,6 +71,16 @@ class Resampler(Record, frozen=True):
         """The estimate with the percentiles of its resampled values."""
         low, high = self.bounds(resampled)
         return Interval(float(estimate), float(low), float(high))
+
+    @property
+    def reach(self) -> float:
+        """Standard errors from zero to a bound of an interval: 1.96 at 95 %."""
+        return NormalDist().inv_cdf(1 - (1 - self.level) / 2)
+
+    def detectable(self, error: float) -> float:
+        """Minimum detectable effect: `(z(1 - alpha/2) + z(power)) * SE`, the true effect whose interval would exclude
+        zero with this power; 2.80 standard errors at 95 % and 80 %."""
+        return (self.reach + NormalDist().inv_cdf(self.power)) * error
 
 
 def _quantile(ordered: Array, share: float) -> Array:
@@ -97,6 +110,32 @@ def mean_interval(values: Array, sampler: Resampler) -> Interval:
     """Mean over games of one quantity, `[games]`."""
     values = checked(values)
     return sampler.interval(values.mean(), resampled_means(values, sampler.weights(values.shape[-1])))
+
+
+def point_mean(values: Array, games: Sequence[str], sampler: Resampler) -> Interval:
+    """Mean over points, `[points]`: a game counts by how many it has. Games are resampled with all their points, so
+    each resampled mean is a ratio of two sums over games."""
+    values = checked(values)
+    names, place = np.unique(np.asarray(games), return_inverse=True)
+    sums, counts = np.bincount(place, weights=values), np.bincount(place).astype(np.float64)
+    weights = sampler.weights(len(names))
+    return sampler.interval(values.mean(), (weights @ sums) / (weights @ counts))
+
+
+def standard_error(values: Array) -> float | None:
+    """Of the mean over games: `sd / sqrt(n)`, with n - 1 in the variance; None of a single game."""
+    values = checked(values)
+    return float(values.std(ddof=1) / np.sqrt(values.size)) if values.size > 1 else None
+
+
+def wilson(successes: int, games: int, sampler: Resampler) -> Interval:
+    """Wilson's score interval of a rate: it has a width at 0 and 1 too, where resampled games are all alike."""
+    if games < 1:
+        raise StatsError("There is no game to resample; a statistic needs at least one game with a value.")
+    rate, square = successes / games, sampler.reach**2
+    centre = (rate + square / (2 * games)) / (1 + square / games)
+    half = sampler.reach / (1 + square / games) * np.sqrt(rate * (1 - rate) / games + square / (4 * games**2))
+    return Interval(rate, max(0.0, float(centre - half)), min(1.0, float(centre + half)))
 
 
 def mean_intervals(values: Array, sampler: Resampler) -> list[Interval]:

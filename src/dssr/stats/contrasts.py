@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from dssr.errors import StatsError
-from dssr.stats.bootstrap import Array, Interval, Resampler, align, checked, mean_interval, resampled_means
+from dssr.stats.bootstrap import Array, Interval, Resampler, align, checked, mean_interval, point_mean, resampled_means
 from dssr.types import Record
 
 # ---------------------------------------------------------------- pairs of conditions
@@ -53,6 +53,24 @@ def _paired(first: Array, second: Array) -> Array:
     if first.shape != second.shape:
         raise StatsError(f"Paired values must be of the same games, not of {first.shape[-1]} and {second.shape[-1]}.")
     return first - second
+
+
+def point_slope(x: Array, y: Array, games: Sequence[str], sampler: Resampler) -> Interval:
+    """Least-squares slope of `y` against `x` over points; games are resampled with all their points.
+
+    Sums per game suffice for it, so a resample is a weighting of games.
+    """
+    x, y = checked(x), checked(y)
+    names, place = np.unique(np.asarray(games), return_inverse=True)
+    sums = np.stack([np.bincount(place, weights=values) for values in (np.ones_like(x), x, y, x * x, x * y)])
+    totals = np.column_stack([sums.sum(1), sums @ sampler.weights(len(names)).T])
+    n, a, b, aa, ab = totals
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slopes = (n * ab - a * b) / (n * aa - a * a)
+    if not np.isfinite(slopes[0]):
+        raise StatsError("A slope needs points at two or more different places.")
+    # A resample whose points all lie at one place has no slope.
+    return sampler.interval(slopes[0], slopes[1:][np.isfinite(slopes[1:])])
 
 
 def over_fillers(columns: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
@@ -104,32 +122,36 @@ class Binned(Record, frozen=True):
 
 
 def binned_means(points: Iterable[tuple[str, float, float]], edges: Sequence[int], sampler: Resampler) -> list[Binned]:
-    """Per bin the mean over games of each game's mean in the bin."""
+    """Per bin the mean over its points; games are resampled with all their points."""
     rows = []
     for label, games in zip(labels(edges), by_game(points, edges), strict=True):
-        means = _means(games)
-        values = np.array([means[game] for game in sorted(means)])
-        found = mean_interval(values, sampler) if means else None
-        rows.append(Binned(label, sum(map(len, games.values())), len(games), found))
+        values = np.array([value for mine in games.values() for value in mine])
+        names = [game for game, mine in games.items() for _ in mine]
+        found = point_mean(values, names, sampler) if games else None
+        rows.append(Binned(label, len(values), len(games), found))
     return rows
 
 
 def binned_contrast(
-    first: Iterable[tuple[str, float, float]],
-    second: Iterable[tuple[str, float, float]],
+    first: Sequence[Iterable[tuple[str, float, float]]],
+    second: Sequence[Iterable[tuple[str, float, float]]],
     edges: Sequence[int],
     sampler: Resampler,
 ) -> list[Binned]:
-    """Per bin the paired difference over the games that have values in it under both conditions."""
+    """Per bin the paired difference over the games that have values in it under both conditions.
+
+    Each condition is given as the points of its seeds, one list per seed, a single one where there are no seeds. A
+    game's value in a bin is the mean over seeds of its mean there; a seed that never came into the bin says nothing.
+    """
     rows = []
-    for label, one, other in zip(labels(edges), by_game(first, edges), by_game(second, edges), strict=True):
+    for label, one, other in zip(labels(edges), _by_seed(first, edges), _by_seed(second, edges), strict=True):
         a, b = _means(one), _means(other)
         games = sorted(a.keys() & b.keys())
         x, y = np.array([a[game] for game in games]), np.array([b[game] for game in games])
         rows.append(
             Binned(
                 label,
-                sum(len(one[game]) + len(other[game]) for game in games),
+                sum(len(seed.get(game, ())) for seed in (*one, *other) for game in games),
                 len(games),
                 difference(x, y, sampler) if games else None,
                 change_if_any(x, y, sampler) if games else None,
@@ -163,5 +185,14 @@ def by_game(points: Iterable[tuple[str, float, float]], edges: Sequence[int]) ->
     return bins
 
 
-def _means(games: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    return {game: float(np.mean(values)) for game, values in games.items()}
+def _by_seed(
+    seeds: Sequence[Iterable[tuple[str, float, float]]], edges: Sequence[int]
+) -> list[tuple[dict[str, list[float]], ...]]:
+    """Per bin, one dictionary of games per seed."""
+    return list(zip(*(by_game(points, edges) for points in seeds), strict=True))
+
+
+def _means(seeds: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, float]:
+    """Per game the mean over seeds of its mean under each."""
+    games = dict.fromkeys(game for seed in seeds for game in seed)
+    return {game: float(np.mean([np.mean(seed[game]) for seed in seeds if game in seed])) for game in games}

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from dssr.errors import StatsError
-from dssr.stats.bootstrap import Array, Interval, Resampler, checked, resampled_means
+from dssr.stats.bootstrap import Array, Interval, Resampler, checked, point_mean, resampled_means
 from dssr.types import Record
 
 
@@ -62,13 +62,9 @@ def _clustered(values: Array, games: Sequence[str], sampler: Resampler) -> Withi
     defined = np.isfinite(values)
     if not defined.any():
         raise StatsError("No write point has candidates that differ both in score and in return.")
-    names, place = np.unique(np.asarray(games)[defined], return_inverse=True)
-    sums = np.bincount(place, weights=values[defined])
-    counts = np.bincount(place).astype(np.float64)
-    weights = sampler.weights(len(names))
-    resampled = (weights @ sums) / (weights @ counts)
-    interval = sampler.interval(values[defined].mean(), resampled)
-    return WithinPoint(interval, int(defined.sum()), int((~defined).sum()), len(names))
+    known = [game for game, there in zip(games, defined, strict=True) if there]
+    interval = point_mean(values[defined], known, sampler)
+    return WithinPoint(interval, int(defined.sum()), int((~defined).sum()), len(set(known)))
 
 
 def _exact(means: Array) -> Array:
