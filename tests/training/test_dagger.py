@@ -61,9 +61,7 @@ def test_a_killed_training_ends_in_the_same_reader(archive: Archive, tmp_path: P
     ]
     assert rows[0] == rows[1]
     variants = [("all", None), ("full", None), ("lastk", 24), ("summary", 24)]
-    assert [
-        (row.memory, row.budget) for row in rows[0]
-    ] == 4 * variants  # base and trained, two iterations
+    assert [(row.memory, row.budget) for row in rows[0]] == 4 * variants  # base and trained, two iterations
     assert [row.accuracy for row in rows[0] if row.memory == "all"][-1] == curves[0][-1]["held_out_accuracy"]
     drivers = [
         {played.episode.job.driver for played in stored(Run.open(tmp_path / "whole" / f"collect-{number}-train"))}

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dssr.stats.bootstrap import Resampler
-from dssr.training.reader.accuracy import Answer, HeldOut, ReaderAccuracy, card_accuracies, variant_accuracies
+from dssr.training.reader.accuracy import HeldOut, PointAnswer, ReaderAccuracy, card_accuracies, variant_accuracies
 from dssr.training.reader.fit import Prompt, PromptTree, Questions, evaluate, is_right
 from dssr.training.reader.points import ReaderPoint
 from dssr.types import Options
@@ -96,8 +96,8 @@ def test_accuracy_is_over_points_and_its_interval_over_games() -> None:
     Game a: 5 points, all right. Game b: 1 point, wrong. Over points 5/6, over games it would be 1/2. Of two games drawn
     with replacement, both may be a (accuracy 1) or both b (0), each a quarter of the time: the interval is [0, 1].
     """
-    answers = [Answer(point("a", "full", None, step), 0.1, True) for step in range(5)]
-    answers.append(Answer(point("b", "full", None), 0.7, False))
+    answers = [PointAnswer(point("a", "full", None, step), 0.1, True) for step in range(5)]
+    answers.append(PointAnswer(point("b", "full", None), 0.7, False))
     everything, _ = variant_accuracies(answers, Resampler(1000))
     assert everything["accuracy"] == pytest.approx(5 / 6)
     assert everything["loss"] == pytest.approx(0.2)

@@ -64,7 +64,11 @@ def reader_train(
 
     with progress(as_json) as told:
         adapter = work(config, out=out, resume=resume, progress=told)
-    emit({"adapter": str(adapter), "accuracy": str(adapter.parents[1] / ACCURACY)}, as_json)
+    place = adapter.parents[1] / ACCURACY
+    measured = place.exists()  # not where a configuration holds no game out
+    emit({"adapter": str(adapter), "accuracy": str(place) if measured else None}, as_json)
+    if measured and not as_json:
+        typer.echo(f"accuracy at held-out decision points: dssr report {place}")
 
 
 def reader_accept(

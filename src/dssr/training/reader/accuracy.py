@@ -55,7 +55,7 @@ class ReaderAccuracy(Record, frozen=True):
 
 
 @dataclass(frozen=True)
-class Answer:
+class PointAnswer:
     """What a reader made of one point."""
 
     point: ReaderPoint
@@ -72,11 +72,11 @@ class HeldOut:
     sampler: Resampler
 
 
-def variant_accuracies(answers: Sequence[Answer], sampler: Resampler) -> list[Row]:
+def variant_accuracies(answers: Sequence[PointAnswer], sampler: Resampler) -> list[Row]:
     """All points first, then each context variant in order of name and budget; nothing where there is no answer."""
     if not answers:
         return []
-    variants: dict[tuple[str, int | None], list[Answer]] = defaultdict(list)
+    variants: dict[tuple[str, int | None], list[PointAnswer]] = defaultdict(list)
     for answer in answers:
         variants[answer.point.memory, answer.point.budget].append(answer)
     rows = [_accuracy(ALL, None, answers, sampler)]
@@ -85,7 +85,7 @@ def variant_accuracies(answers: Sequence[Answer], sampler: Resampler) -> list[Ro
     return rows
 
 
-def _accuracy(memory: str, budget: int | None, answers: Sequence[Answer], sampler: Resampler) -> Row:
+def _accuracy(memory: str, budget: int | None, answers: Sequence[PointAnswer], sampler: Resampler) -> Row:
     by_game: dict[str, list[bool]] = defaultdict(list)
     for answer in answers:
         by_game[answer.point.game].append(answer.right)

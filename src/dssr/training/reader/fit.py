@@ -20,7 +20,7 @@ from dssr.errors import ModelError
 from dssr.models.tokenizers import HFTokenizer, label_ids
 from dssr.record.files import write_whole
 from dssr.training.fit import Fit, OnStep, fresh, nobody, save
-from dssr.training.reader.accuracy import Answer, HeldOut, variant_accuracies
+from dssr.training.reader.accuracy import HeldOut, PointAnswer, variant_accuracies
 from dssr.training.reader.points import ReaderPoint, batches
 from dssr.types import LABELS
 
@@ -260,14 +260,14 @@ def evaluate(model: Any, questions: Questions, held_out: HeldOut) -> Row:
 
 
 @torch.no_grad()
-def answers_to(model: Any, questions: Questions, points: Sequence[ReaderPoint]) -> list[Answer]:
+def answers_to(model: Any, questions: Questions, points: Sequence[ReaderPoint]) -> list[PointAnswer]:
     """Loss and top-1 answer at every point, without training on it."""
-    found: list[Answer] = []
+    found: list[PointAnswer] = []
     for tree in questions.trees(points) if points else ():
         logits = label_logits(model, tree)
         losses = losses_of(logits, tree).tolist()
         for prompt, loss, row in zip(tree.prompts, losses, logits, strict=True):
-            found.append(Answer(points[prompt.place], loss, is_right(row, prompt)))
+            found.append(PointAnswer(points[prompt.place], loss, is_right(row, prompt)))
     return found
 
 
