@@ -14,6 +14,7 @@ from dssr.session import Verb
 ROOT = Path(__file__).parents[1]
 VERBS = ["make_games", "diagnose", "lag", "audit", "fork", "check", "reader_train", "reader_accept", "train"]
 VERBS += ["continuation", "evaluate", "gates", "report", "export", "plan", "play", "judge", "approve", "transfer"]
+VERBS += ["reader_curve"]
 QUICK = "scripted"
 """Examples run with rules instead of a network here: what is tested is the way through the API."""
 

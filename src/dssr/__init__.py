@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from dssr.training.lines import train as train
     from dssr.training.lines import train_seeds as train_seeds
     from dssr.training.reader.accept import reader_accept as reader_accept
+    from dssr.training.reader.curve import reader_curve as reader_curve
     from dssr.training.reader.dagger import reader_train as reader_train
     from dssr.types import View as View
 
@@ -70,6 +71,7 @@ HOMES = {
     "dssr.session": ("Session",),
     "dssr.training.lines": ("train", "train_seeds"),
     "dssr.training.reader.accept": ("reader_accept",),
+    "dssr.training.reader.curve": ("reader_curve",),
     "dssr.training.reader.dagger": ("reader_train",),
     "dssr.types": ("View",),
 }

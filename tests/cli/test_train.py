@@ -14,8 +14,11 @@ from tests.tiny import make_tiny
 from typer.testing import CliRunner, Result
 
 from dssr.cli.main import build
+from dssr.config import Config
 from dssr.record.run import Run
 from dssr.reports.write import make_report
+from dssr.training.reader import curve
+from dssr.training.reader.accuracy import ReaderAccuracy
 from dssr.training.results import RoundResult
 from dssr.types import Episode
 from dssr.worlds.archive import Archive
@@ -122,6 +125,32 @@ def test_what_cannot_start_says_so_and_leaves_nothing(here: Path, arguments: lis
 def test_a_backend_without_weights_is_refused() -> None:
     """Catches an attempt to train the scripted model."""
     assert "scripted backend has no weights" in refused("train", "-c", "scripted")
+
+
+def test_the_curve_of_a_reader_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches sizes that do not reach the work, and a table that mixes context variants into the curve."""
+    asked: dict[str, Any] = {}
+    rows = [
+        ReaderAccuracy(2, trained, memory, None, 60, 12, 0.5, accuracy, accuracy - 0.1, accuracy + 0.1)
+        for trained, accuracy in ((0, 0.25), (4000, 0.75))
+        for memory in ("all", "full")
+    ]
+
+    def work(config: str, **arguments: Any) -> Run:
+        asked.update(arguments)
+        if not (tmp_path / "curve").exists():
+            with Run.start(tmp_path / "curve", command="reader-curve", config=Config(name="made"), models={}) as run:
+                run.extend("reader_curve", [(row.key, row) for row in rows])
+                run.finish({})
+        return Run.open(tmp_path / "curve")
+
+    monkeypatch.setattr(curve, "reader_curve", work)
+    done = dssr("reader", "curve", "-c", "scripted", "--points", "2000", "--points", "4000", "--training", "there")
+    assert done.exit_code == 0, done.output
+    assert (asked["points"], asked["training"]) == ([2000, 4000], Path("there"))
+    assert "0.75 [0.65, 0.85]" in done.output
+    told = json.loads(dssr("reader", "curve", "-c", "scripted", "--json").stdout)
+    assert [row["trained"] for row in told["curve"]] == [0, 4000]
 
 
 def test_a_reader_must_have_been_accepted(here: Path) -> None:

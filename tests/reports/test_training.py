@@ -12,6 +12,7 @@ from dssr.reports.study_tables import MAKERS
 from dssr.reports.training_tables import MAKES
 from dssr.reports.write import make_report
 from dssr.stats.bootstrap import Interval
+from dssr.training.reader.accuracy import ReaderAccuracy
 from dssr.training.results import CoverageRow, CreditRow, PairRow, RoundResult
 
 
@@ -36,6 +37,8 @@ def trained(tmp_path: Path) -> Path:
         run.append("pairs", "0", PairRow("dssr, round 0", 9, 0.5, 6, 0.1, 0.2, 0.4, 1.5, 0.25, 0.5))
         run.append("coverage", "0", CoverageRow("dssr, round 0", "1-2", 9, 0.75))
         run.append("returns", "a", ReturnRow("S12", 0.31, 0.2, 0.42, 180, 20))
+        run.append("reader_accuracy", "a", ReaderAccuracy(2, 12000, "summary", 64, 90, 12, 0.5, 0.7, 0.6, 0.8))
+        run.append("reader_curve", "a", ReaderAccuracy(2, 4000, "all", None, 600, 12, 0.4, 0.8, 0.75, 0.85))
         run.finish({})
     return path
 
@@ -91,6 +94,15 @@ def test_shared_candidates_are_told_once(trained: Path, tmp_path: Path) -> None:
         run.append("credit", "b", msgspec.structs.replace(credit, candidates="A4, round 0"))
     tables = {table.name: table for table in make_report([trained, other], tmp_path / "out", ["csv"]).tables}
     assert [row["candidates"] for row in tables["credit"].plain()] == ["main, round 0", "A4, round 0"]
+
+
+def test_the_reader_has_its_accuracy_with_interval(trained: Path, tmp_path: Path) -> None:
+    """Catches rows of the curve mixed into those of the training, and an accuracy shown without its interval."""
+    make_report([trained], tmp_path / "out", ["markdown"])
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert "| 2 | 12000 | summary | 64 | 90 | 12 | 0.50 | 70.0 [60.0, 80.0] |" in text
+    assert "| 2 | 4000 | all | – | 600 | 12 | 0.40 | 80.0 [75.0, 85.0] |" in text
+    assert text.count("| top-1, % |") == 2
 
 
 def test_rounds_at_different_fillers_are_not_ranked(trained: Path, tmp_path: Path) -> None:

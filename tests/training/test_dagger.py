@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import torch
 from tests.tiny import make_tiny
 from tests.training.study import study
 from tests.training.test_line import Killed, dies_at
@@ -17,7 +18,9 @@ from dssr.errors import LeakError
 from dssr.record.run import Run
 from dssr.session import silent
 from dssr.training import fit as lora
-from dssr.training.reader.dagger import Dagger, bare, with_reader
+from dssr.training.reader import fit as reader_fit
+from dssr.training.reader.accuracy import ReaderAccuracy
+from dssr.training.reader.dagger import ACCURACY, Dagger, bare, with_reader
 from dssr.worlds.archive import Archive, Worlds
 
 pytestmark = pytest.mark.slow
@@ -52,7 +55,15 @@ def test_a_killed_training_ends_in_the_same_reader(archive: Archive, tmp_path: P
     curves = [json.loads((adapter / "card.json").read_text())["curve"] for adapter in (whole, killed)]
     assert curves[0] == curves[1]
     assert curves[0][0]["step"] == 0  # what the bare reader loses, to compare with
-    assert {"held_out_loss"} <= curves[0][0].keys() & curves[0][-1].keys()
+    assert {"held_out_loss", "held_out_accuracy"} <= curves[0][0].keys() & curves[0][-1].keys()
+    rows = [
+        list(Run.open(tmp_path / name / ACCURACY).read("reader_accuracy", ReaderAccuracy))
+        for name in ("whole", "killed")
+    ]
+    assert rows[0] == rows[1]
+    variants = [("all", None), ("full", None), ("lastk", 24), ("summary", 24)]
+    assert [(row.memory, row.budget) for row in rows[0]] == 4 * variants  # base and trained, two iterations
+    assert [row.accuracy for row in rows[0] if row.memory == "all"][-1] == curves[0][-1]["held_out_accuracy"]
     drivers = [
         {played.episode.job.driver for played in stored(Run.open(tmp_path / "whole" / f"collect-{number}-train"))}
         for number in (1, 2)
@@ -68,6 +79,21 @@ def test_training_starts_without_the_adapter_it_replaces(archive: Archive, tmp_p
     named = with_reader(config, tmp_path / "adapter")
     assert named.agent.reader_adapter is not None
     assert bare(named) == config
+
+
+def test_a_reader_trains_on_the_device_and_revision_of_its_model(
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches a training on the CPU beside an idle GPU, and one of another revision than the one that is measured."""
+    config = small(archive, make_tiny(tmp_path / "model"), tmp_path / "data")
+    found: list[lora.Fit] = []
+    monkeypatch.setattr(reader_fit, "train_reader", lambda fit, *rest: found.append(fit))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for device in ("auto", "cpu"):
+        model = msgspec.structs.replace(config.writer_model, device=device, revision="abc123")
+        asked = msgspec.structs.replace(config, writer_model=model)
+        Dagger(asked, tmp_path / "reader").fit(1, [], [], tmp_path / "adapter", tmp_path / "work")
+    assert [(fit.place, fit.revision) for fit in found] == [("cuda", "abc123"), ("cpu", "abc123")]
 
 
 @pytest.mark.parametrize(("number", "role"), [(1, "writer"), (2, "reader")])

@@ -4,15 +4,8 @@ from collections import Counter
 from fractions import Fraction
 
 from dssr.config import Config, ReaderConfig
-from dssr.training.reader.dagger import (
-    ReaderPoint,
-    apportion,
-    batches,
-    context_variants,
-    held_out,
-    jobs_for,
-    stratified,
-)
+from dssr.training.reader.dagger import held_out, jobs_for
+from dssr.training.reader.points import ReaderPoint, apportion, batches, context_variants, nested, stratified
 from dssr.types import Game, Options
 
 
@@ -26,7 +19,7 @@ def points(memory: str, budget: int | None, count: int) -> list[ReaderPoint]:
     options = Options(actions=("go north", "go south"), reference="go north", appended=False, dropped=0)
     return [
         ReaderPoint(
-            episode=f"{memory}-{budget}-{n // 5}", step=n % 5, memory=memory, budget=budget, goal="g",
+            game="g", episode=f"{memory}-{budget}-{n // 5}", step=n % 5, memory=memory, budget=budget, goal="g",
             context="c", observation="o", options=options,
         )
         for n in range(count)
@@ -76,6 +69,23 @@ def test_the_sample_keeps_the_weights_when_a_variant_is_scarce() -> None:
     config = ReaderConfig(memories=("summary", "lastk"), budgets=(64,), full_share=0.5, points=1000)
     supply = points("full", None, 900) + points("summary", 64, 20) + points("lastk", 64, 900)
     assert Counter(one.memory for one in stratified(supply, config, 0)) == {"full": 40, "summary": 20, "lastk": 20}
+
+
+def test_every_beginning_of_the_nested_order_follows_the_shares() -> None:
+    """Catches a learning curve whose smaller samples have another mixture. Shares of 1/2, 1/4, 1/4 over 40 points: the
+    first 8 are 4, 2, 2, the first 20 are 10, 5, 5, and no beginning is a point or more away from its share."""
+    config = ReaderConfig(memories=("summary", "lastk"), budgets=(64,), full_share=0.5, points=40)
+    supply = points("full", None, 20) + points("summary", 64, 10) + points("lastk", 64, 10)
+    order = nested(supply, config, 0)
+    assert Counter(one.memory for one in order[:8]) == {"full": 4, "summary": 2, "lastk": 2}
+    assert Counter(one.memory for one in order[:20]) == {"full": 10, "summary": 5, "lastk": 5}
+    for size in range(1, 41):
+        counts = Counter(one.memory for one in order[:size])
+        for memory, share in (("full", 0.5), ("summary", 0.25), ("lastk", 0.25)):
+            assert abs(counts[memory] - share * size) < 1
+    assert sorted(one.key for one in order) == sorted(one.key for one in supply)
+    assert order == nested(reversed(supply), config, 0)
+    assert order != nested(supply, config, 1)
 
 
 def test_batches_keep_an_episode_together() -> None:

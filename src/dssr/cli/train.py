@@ -1,4 +1,4 @@
-"""`dssr reader train | accept · train · continuation`: a reader to measure with, and a writer trained from its loss."""
+"""`dssr reader train | accept | curve · train · continuation`: a reader to measure with, a writer to train with it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -38,6 +38,13 @@ Force = Annotated[bool, typer.Option("--force", help="Use a reader that was not 
 Points = Annotated[
     int | None, typer.Option("--points", "-p", help="Number of write points; the configuration's if left out.")
 ]
+CurvePoints = Annotated[
+    list[int] | None,
+    typer.Option("--points", "-p", help="Points per iteration; may be repeated. Thirds of the stored ones if unset."),
+]
+Training = Annotated[
+    Path | None, typer.Option("--training", help="Folder of a finished `dssr reader train`; the configuration's own.")
+]
 SplitOption = Annotated[Literal["train", "valid"], typer.Option("--split", help="Which games.")]
 
 
@@ -46,6 +53,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Train the reader, and accept it or not.", no_args_is_help=True)
     group.command("train")(reader_train)
     group.command("accept")(reader_accept)
+    group.command("curve")(reader_curve)
     app.add_typer(group, name="reader")
     app.command("train")(train)
     app.command("continuation")(continuation)
@@ -58,11 +66,16 @@ def reader_train(
     as_json: options.Json = False,
 ) -> None:
     """Clone the reference action over the context mixture, then DAgger."""
+    from dssr.training.reader.dagger import ACCURACY
     from dssr.training.reader.dagger import reader_train as work
 
     with progress(as_json) as told:
         adapter = work(config, out=out, resume=resume, progress=told)
-    emit({"adapter": str(adapter)}, as_json)
+    place = adapter.parents[1] / ACCURACY
+    measured = place.exists()  # not where a configuration holds no game out
+    emit({"adapter": str(adapter), "accuracy": str(place) if measured else None}, as_json)
+    if measured and not as_json:
+        typer.echo(f"accuracy at held-out decision points: dssr report {place}")
 
 
 def reader_accept(
@@ -80,6 +93,34 @@ def reader_accept(
     emit({**msgspec.to_builtins(found), "accepted": found.accepted}, as_json)
     if not found.accepted:
         raise typer.Exit(1)
+
+
+def reader_curve(
+    config: options.Config = options.DEFAULT_CONFIG,
+    points: CurvePoints = None,
+    training: Training = None,
+    out: options.Out = None,
+    resume: options.Resume = False,
+    as_json: options.Json = False,
+) -> None:
+    """Train the final reader again on smaller samples, and show loss and accuracy on held-out games."""
+    from dssr.training.reader.curve import curve_rows
+    from dssr.training.reader.curve import reader_curve as work
+
+    with progress(as_json) as told:
+        run = work(config, points=points, training=training, out=out, resume=resume, progress=told)
+    rows: list[dict[str, Any]] = [msgspec.to_builtins(row) for row in curve_rows(run)]
+    if as_json:
+        emit({"run": str(run.path), "curve": rows}, True)
+        return
+    emit(
+        [
+            {"points learnt from": row["trained"], "loss": row["loss"], "accuracy": with_bounds(row, "accuracy")}
+            | {"held-out points": row["points"], "games": row["games"]}
+            for row in rows
+        ]
+    )
+    typer.echo(f"run: {run.path}; by context variant: dssr report {run.path}")
 
 
 def train(

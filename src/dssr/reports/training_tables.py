@@ -11,11 +11,12 @@ from dssr.record.run import Run
 from dssr.reports.study_tables import Absent
 from dssr.reports.tables import Column, Kind, Table
 from dssr.stats.bootstrap import Interval
+from dssr.training.reader.accuracy import ReaderAccuracy
 from dssr.training.results import UNTRAINED, CoverageRow, CreditRow, PairRow, RoundResult, ValidatedRound, best_rounds
 from dssr.types import Record
 
 T = TypeVar("T", bound=Record)
-TRAINING_LOGS = ("rounds", "credit", "pairs", "coverage", "returns")
+TRAINING_LOGS = ("rounds", "credit", "pairs", "coverage", "returns", "reader_accuracy", "reader_curve")
 MAKES = {
     "rounds-success": "dssr train",
     "rounds-kappa": "dssr train",
@@ -26,6 +27,8 @@ MAKES = {
     "pair-gaps": "dssr train",
     "coverage": "dssr train",
     "score-return": "dssr continuation",
+    "reader": "dssr reader train",
+    "reader-curve": "dssr reader curve",
 }
 """Table to the command that stores its rows."""
 PERCENT = 100.0
@@ -68,6 +71,12 @@ def training_tables(runs: Sequence[Run]) -> tuple[list[Table], list[Absent]]:
         "pair-gaps": lambda: _pairs(_read(runs, "pairs", PairRow)),
         "coverage": lambda: _coverage(_once(_read(runs, "coverage", CoverageRow))),
         "score-return": lambda: _returns(_read(runs, "returns", ReturnRow)),
+        "reader": lambda: _reader(
+            "reader", "Reader at held-out points", _read(runs, "reader_accuracy", ReaderAccuracy)
+        ),
+        "reader-curve": lambda: _reader(
+            "reader-curve", "Learning curve of the reader", _read(runs, "reader_curve", ReaderAccuracy)
+        ),
     }
     tables: list[Table] = []
     absent: list[Absent] = []
@@ -256,3 +265,17 @@ def _returns(rows: Sequence[ReturnRow]) -> Table:
         Column("unranked", "points with one score for all", "count"),
     )
     return Table("score-return", "Score against return", columns, tuple(rows))
+
+
+def _reader(name: str, title: str, rows: Sequence[ReaderAccuracy]) -> Table:
+    columns = (
+        Column("iteration", "iteration"),
+        Column("trained", "points learnt from"),
+        Column("memory", "context"),
+        Column("budget", "budget", "count"),
+        Column("points", "held-out points", "count"),
+        Column("games", "games", "count"),
+        Column("loss", "loss", "nats"),
+        Column("accuracy", "top-1, %", "percent", lambda row: row.interval),
+    )
+    return Table(name, title, columns, tuple(rows))

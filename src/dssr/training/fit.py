@@ -363,5 +363,9 @@ def _weights(base: PreTrainedModel) -> str:
 
 def _readme(card: Mapping[str, Any]) -> str:
     lines = [f"# Adapter {card.get('name', '')}".rstrip(), "", "| field | value |", "|---|---|"]
-    lines += [f"| {name} | {json.dumps(value, ensure_ascii=False)} |" for name, value in sorted(card.items())]
+    lines += [
+        f"| {name} | {json.dumps(value, ensure_ascii=False)} |"
+        for name, value in sorted(card.items())
+        if name != "curve"
+    ]
     return "\n".join(lines) + "\n"

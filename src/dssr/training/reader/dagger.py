@@ -5,51 +5,29 @@ labels every point it visits with the reference action of the state reached. The
 Which contexts it learns from, and in which exact shares, is the configuration's (`context_variants`).
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from dssr.agent.episode import context_at
 from dssr.agent.store import stored
-from dssr.config import Config, ModelConfig, ReaderConfig
+from dssr.config import Config, ModelConfig
 from dssr.errors import RecordError, UsageError
 from dssr.models.load import weights_folder
 from dssr.record.run import Run
 from dssr.seeds import rng_of, seed_of
 from dssr.session import Session, configured, silent, verb
-from dssr.types import Cell, Driver, Episode, Game, Job, Options, Progress, Record, Step
+from dssr.stats.bootstrap import Resampler
+from dssr.training.reader.accuracy import ALL, HeldOut, ReaderAccuracy, card_accuracies
+from dssr.training.reader.points import ReaderPoint, apportion, context_variants, reader_points, stratified
+from dssr.types import Cell, Driver, Game, Job, Progress
 from dssr.worlds.archive import Archive
 
-
-class ContextVariant(Record, frozen=True):
-    """One kind of context and its share of the training points."""
-
-    memory: str
-    budget: int | None
-    share: float
-
-
-class ReaderPoint(Record, frozen=True):
-    """One decision to be cloned."""
-
-    episode: str
-    step: int
-    memory: str
-    budget: int | None
-    goal: str
-    context: str
-    observation: str
-    options: Options
-
-    @property
-    def key(self) -> str:
-        """Episode and step; sorts by step within an episode."""
-        return f"{self.episode}:{self.step:04d}"
-
+ACCURACY = "accuracy"
+"""Run with the held-out accuracy of every iteration, inside the folder of a training."""
 
 # ---------------------------------------------------------------- iterations
 
@@ -67,13 +45,18 @@ async def reader_train(
     model = settings.reader_model or settings.writer_model
     if model.backend not in ("hf", "vllm"):
         raise UsageError(f"The {model.backend} backend has no weights to train; use a configuration with hf or vllm.")
-    place = Path(out) if out else Path(settings.runs) / f"reader-{settings.name}-{settings.digest()[:8]}"
+    place = Path(out) if out else training_place(settings)
     dagger = Dagger(settings, place, progress)
-    if dagger.adapter(settings.reader.iterations).exists():
+    if dagger.finished:
         raise RecordError(f"{place} is finished: its adapter is {dagger.adapter(settings.reader.iterations)}.")
     if place.exists() and not resume:
         raise RecordError(f"{place} exists; choose another directory, or continue it with --resume.")
     return await dagger.train()
+
+
+def training_place(config: Config) -> Path:
+    """The folder of a configuration's training, unless another is asked for."""
+    return Path(config.runs) / f"reader-{config.name}-{config.digest()[:8]}"
 
 
 class Dagger:
@@ -86,31 +69,59 @@ class Dagger:
         games = self.archive.games("train")
         self.games, self.kept = held_out(games, config.reader.held_out, config.seed)
 
+    @property
+    def last(self) -> int:
+        """Number of the final iteration."""
+        return self.config.reader.iterations
+
+    @property
+    def finished(self) -> bool:
+        """Whether the final adapter is there, and its accuracy stored where its card has one."""
+        if not self.adapter(self.last).exists():
+            return False
+        return (self.directory / ACCURACY / "summary.json").exists() or not self._accuracies(self.last)
+
     async def train(self) -> Path:
         """All iterations; returns the folder of the final adapter."""
         points: list[ReaderPoint] = []
         monitor: list[ReaderPoint] = []
-        for number in range(1, self.config.reader.iterations + 1):
-            points += await self._points(number, self.games, "train")
-            monitor += await self._points(number, self.kept, "held-out")
-            self.fit(number, points, monitor)
-        return self.adapter(self.config.reader.iterations)
+        for number in range(1, self.last + 1):
+            points += await self.points(number)
+            monitor += await self.monitor(number)
+            self.fit(number, points, monitor, self.adapter(number), self.directory / "work" / str(number))
+        self._store_accuracy()
+        return self.adapter(self.last)
+
+    async def points(self, number: int) -> list[ReaderPoint]:
+        """An iteration's sample to learn from, collected if that is still owed."""
+        return await self._points(number, self.games, "train")
+
+    async def monitor(self, number: int) -> list[ReaderPoint]:
+        """The same on the games that are held out."""
+        return await self._points(number, self.kept, "held-out")
 
     def adapter(self, number: int) -> Path:
         """Where the adapter of an iteration lies."""
         return self.directory / "adapters" / str(number)
 
-    def fit(self, number: int, points: Sequence[ReaderPoint], monitor: Sequence[ReaderPoint]) -> None:
-        """Train iteration `number` on the union of all points so far."""
+    @property
+    def base(self) -> str:
+        """Fingerprint of the bare reader that training starts from; known once iteration 1 is collected."""
+        return Run.open(self.directory / "collect-1-train").info.models["reader"]
+
+    def fit(
+        self, number: int, points: Sequence[ReaderPoint], monitor: Sequence[ReaderPoint], out: Path, work: Path
+    ) -> None:
+        """Train by the recipe of iteration `number`, unless `out` is there already."""
         from dssr.agent.prompts import load_prompts
         from dssr.models.tokenizers import open_tokenizer
         from dssr.training.fit import Fit
         from dssr.training.reader.fit import Questions, train_reader
 
-        if self.adapter(number).exists():
+        if out.exists():
             return
-        self.adapter(number).parent.mkdir(parents=True, exist_ok=True)
-        config, model = self.config.reader, self.model
+        out.parent.mkdir(parents=True, exist_ok=True)
+        config, model, stats = self.config.reader, self.model, self.config.stats
         fit = Fit(
             base=weights_folder(model.path),
             dtype=model.dtype,
@@ -123,13 +134,29 @@ class Dagger:
             rank=config.rank,
             alpha=config.alpha,
             seed=seed_of("reader", self.config.seed, number),
-            work=self.directory / "work" / str(number),
-            out=self.adapter(number),
+            work=work,
+            out=out,
             card={"name": f"reader {number}", "config": self.config.digest(), "games": len(self.games)},
         )
         tokenizer = open_tokenizer(fit.base, model.path, model.revision)
         questions = Questions(tokenizer, load_prompts(self.config.agent.prompts).reader, config.micro_tokens)
-        train_reader(fit, points, monitor, questions, partial(self.progress, "train"))
+        held_out = HeldOut(monitor, Resampler(stats.resamples, stats.seed, stats.level))
+        train_reader(fit, points, held_out, questions, partial(self.progress, "train"))
+
+    def _accuracies(self, number: int) -> list[ReaderAccuracy]:
+        return stored_accuracies(self.adapter(number), number)
+
+    def _store_accuracy(self) -> None:
+        """The rows of all cards as a run of its own, which a report can show."""
+        rows = [row for number in range(1, self.last + 1) for row in self._accuracies(number)]
+        place = self.directory / ACCURACY
+        if not rows or (place / "summary.json").exists():
+            return
+        models = {"reader": self.base}
+        with Run.start(place, command="reader-train", config=self.config, models=models, resume=True) as run:
+            run.extend("reader_accuracy", [(row.key, row) for row in rows])
+            final = [row for row in rows if row.memory == ALL][-1]
+            run.finish({"adapter": str(self.adapter(self.last)), **msgspec.to_builtins(final)})
 
     async def _points(self, number: int, games: Sequence[Game], name: str) -> list[ReaderPoint]:
         """The iteration's sample of decision points on some games, collected if that is still owed."""
@@ -164,6 +191,11 @@ class Dagger:
             return world.goal
         finally:
             world.close()
+
+
+def stored_accuracies(adapter: Path, iteration: int) -> list[ReaderAccuracy]:
+    """What the card beside a reader's adapter says of its answers at held-out points."""
+    return card_accuracies(json.loads((adapter / "card.json").read_text()), iteration)
 
 
 def with_reader(config: Config, adapter: Path) -> Config:
@@ -218,77 +250,3 @@ def jobs_for(games: Sequence[Game], config: Config, driver: Driver, iteration: i
         for (game, filler), kind in zip(places, dealt, strict=True)
     ]
     return sorted(jobs, key=lambda job: (job.game, job.cell.filler))
-
-
-def context_variants(config: ReaderConfig) -> list[ContextVariant]:
-    """`full` with its own share; every written or rendered format at every budget shares the rest evenly."""
-    others = [(memory, budget) for memory in config.memories for budget in config.budgets]
-    share = (1 - config.full_share) / len(others)
-    kinds = [
-        ContextVariant("full", None, config.full_share),
-        *(ContextVariant(memory, budget, share) for memory, budget in others),
-    ]
-    return [kind for kind in kinds if kind.share > 0]
-
-
-def apportion(total: int, shares: Sequence[float]) -> list[int]:
-    """Whole numbers that add up to `total` and follow the shares: largest remainders, earlier first among equals."""
-    whole = sum(shares)
-    exact = [total * share / whole for share in shares]
-    counts = [int(value) for value in exact]
-    order = sorted(range(len(shares)), key=lambda place: (-(exact[place] - counts[place]), place))
-    for place in order[: total - sum(counts)]:
-        counts[place] += 1
-    return counts
-
-
-# ---------------------------------------------------------------- which points are learnt from
-
-
-def reader_points(episode: Episode, steps: Sequence[Step], goal: str) -> list[ReaderPoint]:
-    """Every decision of an episode, labelled with the reference action of the state that was reached."""
-    if episode.error is not None:
-        return []
-    cell = episode.job.cell
-    return [
-        ReaderPoint(
-            episode=episode.key,
-            step=step.index,
-            memory=cell.memory,
-            budget=cell.budget,
-            goal=goal,
-            context=context_at(cell.memory, steps, step.index),
-            observation=step.observation,
-            options=step.decision.options,
-        )
-        for step in steps
-        if step.decision is not None
-    ]
-
-
-def stratified(points: Iterable[ReaderPoint], config: ReaderConfig, *seed: object) -> list[ReaderPoint]:
-    """At most `config.points` points in exactly the variants' shares; a scarce variant shrinks all of them alike."""
-    supply: dict[tuple[str, int | None], list[ReaderPoint]] = defaultdict(list)
-    for point in sorted(points, key=lambda point: point.key):
-        supply[point.memory, point.budget].append(point)
-    kinds = context_variants(config)
-    total = min([config.points, *(int(len(supply[kind.memory, kind.budget]) / kind.share) for kind in kinds)])
-    chosen: list[ReaderPoint] = []
-    for kind, count in zip(kinds, apportion(total, [kind.share for kind in kinds]), strict=True):
-        mine = supply[kind.memory, kind.budget]
-        rng_of(*seed, kind.memory, kind.budget).shuffle(mine)
-        chosen += mine[:count]
-    return sorted(chosen, key=lambda point: point.key)
-
-
-def batches(points: Sequence[ReaderPoint], size: int, *seed: object) -> list[list[ReaderPoint]]:
-    """Batches in seeded order in which the points of one episode stay together, so that their prompts share a trunk."""
-    groups: dict[str, list[ReaderPoint]] = defaultdict(list)
-    for point in points:
-        groups[point.episode].append(point)
-    order = sorted(groups)
-    rng_of(*seed).shuffle(order)
-    line = [point for episode in order for point in sorted(groups[episode], key=lambda point: point.step)]
-    made = [line[first : first + size] for first in range(0, len(line), size)]
-    rng_of(*seed, "batches").shuffle(made)
-    return made

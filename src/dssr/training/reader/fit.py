@@ -20,7 +20,8 @@ from dssr.errors import ModelError
 from dssr.models.tokenizers import HFTokenizer, label_ids
 from dssr.record.files import write_whole
 from dssr.training.fit import Fit, OnStep, fresh, nobody, save
-from dssr.training.reader.dagger import ReaderPoint, batches
+from dssr.training.reader.accuracy import HeldOut, PointAnswer, variant_accuracies
+from dssr.training.reader.points import ReaderPoint, batches
 from dssr.types import LABELS
 
 # ---------------------------------------------------------------- prompt trees
@@ -33,6 +34,10 @@ class Prompt:
     ids: tuple[int, ...]
     label: int
     """Token of the reference action's label."""
+    shown: tuple[int, ...] = ()
+    """Tokens of all labels shown, in their order."""
+    place: int = 0
+    """Of its point among those asked together."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,8 @@ class PromptTree:
         self.positions: list[int] = []
         self.spans: list[Span] = []
         self.ends: list[int] = []
-        self.labels: list[int] = []
+        self.prompts: list[Prompt] = []
+        """In the order of `ends`, which is not that of the points: longer prompts come first."""
         self._masks: dict[tuple[int, int], torch.Tensor] = {}
 
     def add(self, prompts: Sequence[Prompt]) -> None:
@@ -71,7 +77,12 @@ class PromptTree:
         self.positions += range(start, len(prompt.ids))
         self.spans.append(Span(first, len(self.ids), root, root + start))
         self.ends.append(len(self.ids) - 1)
-        self.labels.append(prompt.label)
+        self.prompts.append(prompt)
+
+    @property
+    def labels(self) -> list[int]:
+        """Right answers, in the order of `ends`."""
+        return [prompt.label for prompt in self.prompts]
 
     def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float) -> torch.Tensor:
         """[heads, row, width] in, the same out; nothing sees across prompts beyond the shared trunk."""
@@ -144,17 +155,33 @@ def _attention(
 AttentionInterface.register(ATTENTION, _attention)
 
 
-def label_losses(model: Any, tree: PromptTree) -> torch.Tensor:
-    """One loss per prompt, in the order of adding. The model's attention must be `ATTENTION`."""
+def label_logits(model: Any, tree: PromptTree) -> torch.Tensor:
+    """[prompts, vocabulary], ordered as `tree.prompts`. The model's attention must be `ATTENTION`."""
     device = next(model.parameters()).device
-    logits = model(
+    logits: torch.Tensor = model(
         input_ids=torch.tensor([tree.ids], device=device),
         position_ids=torch.tensor([tree.positions], device=device),
         use_cache=False,
         logits_to_keep=torch.tensor(tree.ends, device=device),
         tree=tree,
     ).logits[0]
-    return functional.cross_entropy(logits.float(), torch.tensor(tree.labels, device=device), reduction="none")
+    return logits.float()
+
+
+def label_losses(model: Any, tree: PromptTree) -> torch.Tensor:
+    """One loss per prompt, ordered as `tree.prompts`."""
+    return losses_of(label_logits(model, tree), tree)
+
+
+def losses_of(logits: torch.Tensor, tree: PromptTree) -> torch.Tensor:
+    """Cross-entropy of each prompt's label, over the full vocabulary."""
+    return functional.cross_entropy(logits, torch.tensor(tree.labels, device=logits.device), reduction="none")
+
+
+def is_right(logits: torch.Tensor, prompt: Prompt) -> bool:
+    """Whether the likeliest of the labels shown is the prompt's; among equals the first shown, as the reader acts."""
+    shown = logits[list(prompt.shown)].tolist()
+    return prompt.shown[shown.index(max(shown))] == prompt.label
 
 
 # ---------------------------------------------------------------- training
@@ -163,8 +190,8 @@ SAVE_EVERY = 25
 """Optimizer steps between checkpoints, and between looks at the held-out points, which cost a pass over all of them."""
 STATE = "state.pt"
 
-Row = dict[str, float]
-"""Step, of how many, and losses: one point of the learning curve."""
+Row = dict[str, Any]
+"""Step, of how many, loss, and how held-out points are answered: one point of the learning curve."""
 
 
 class Questions:
@@ -176,25 +203,26 @@ class Questions:
         """Most tokens per forward pass."""
         self.labels = label_ids(tokenizer)
 
-    def prompt(self, point: ReaderPoint) -> Prompt:
-        """One point's question and the label of its reference action."""
+    def prompt(self, point: ReaderPoint, place: int = 0) -> Prompt:
+        """One point's question, the label of its reference action, and those of all its options."""
         actions = point.options.actions
         messages = reader_messages(self.instruction, point.goal, point.context, point.observation, actions)
-        label = LABELS[actions.index(point.options.reference)]
-        return Prompt(tuple(self.tokenizer.chat(messages)), self.labels[label])
+        shown = tuple(self.labels[label] for label in LABELS[: len(actions)])
+        right = shown[actions.index(point.options.reference)]
+        return Prompt(tuple(self.tokenizer.chat(messages)), right, shown, place)
 
     def trees(self, points: Sequence[ReaderPoint]) -> list[PromptTree]:
         """Rows for the model; prompts of one episode share a trunk."""
         groups: dict[str, list[Prompt]] = defaultdict(list)
-        for point in points:
-            groups[point.episode].append(self.prompt(point))
+        for place, point in enumerate(points):
+            groups[point.episode].append(self.prompt(point, place))
         return prompt_trees(list(groups.values()), self.micro_tokens)
 
 
 def train_reader(
     fit: Fit,
     points: Sequence[ReaderPoint],
-    held_out: Sequence[ReaderPoint],
+    held_out: HeldOut,
     questions: Questions,
     on_step: OnStep = nobody,
 ) -> str:
@@ -207,7 +235,7 @@ def train_reader(
     optimizer = torch.optim.AdamW(weights, lr=fit.rate, weight_decay=0.0)
     curve: list[Row] = []
     done = _restore_state(fit, model, optimizer, curve)
-    if done == 0 and held_out:
+    if done == 0 and held_out.points:
         curve.append({"step": 0, "of": len(plan), **evaluate(model, questions, held_out)})
     for step in range(done, len(plan)):
         for group in optimizer.param_groups:
@@ -223,13 +251,24 @@ def train_reader(
     return save(model, fit, {"points": len(points), "epochs": fit.epochs, "curve": curve})
 
 
-@torch.no_grad()
-def evaluate(model: Any, questions: Questions, points: Sequence[ReaderPoint]) -> Row:
-    """Mean loss on held-out games; empty when there are none."""
-    if not points:
+def evaluate(model: Any, questions: Questions, held_out: HeldOut) -> Row:
+    """Mean loss and top-1 accuracy on held-out games, in all and by context variant; empty when there are none."""
+    rows = variant_accuracies(answers_to(model, questions, held_out.points), held_out.sampler)
+    if not rows:
         return {}
-    losses = [label_losses(model, tree) for tree in questions.trees(points)]
-    return {"held_out_loss": float(torch.cat(losses).mean())}
+    return {"held_out_loss": rows[0]["loss"], "held_out_accuracy": rows[0]["accuracy"], "held_out": rows}
+
+
+@torch.no_grad()
+def answers_to(model: Any, questions: Questions, points: Sequence[ReaderPoint]) -> list[PointAnswer]:
+    """Loss and top-1 answer at every point, without training on it."""
+    found: list[PointAnswer] = []
+    for tree in questions.trees(points) if points else ():
+        logits = label_logits(model, tree)
+        losses = losses_of(logits, tree).tolist()
+        for prompt, loss, row in zip(tree.prompts, losses, logits, strict=True):
+            found.append(PointAnswer(points[prompt.place], loss, is_right(row, prompt)))
+    return found
 
 
 def _trainable(fit: Fit) -> Any:
