@@ -13,9 +13,8 @@ from tests.measure.naive import Naive
 from tests.tiny import make_tiny
 
 from benchmarks.common import Ratio, faster, seconds
-from dssr.agent.budget import enforce
 from dssr.agent.episode import Agent, play_job
-from dssr.agent.memory import Kit, Prompted, load_memory
+from dssr.agent.memory import Kit, Prompted, enforce, load_memory
 from dssr.agent.prompts import load_prompts
 from dssr.agent.reader import Reader
 from dssr.config import GamesConfig, ModelConfig

@@ -8,8 +8,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "dssr"
 ROOMS = (
-    "errors", "bounds", "seeds", "types", "config", "stats", "record", "worlds", "models", "agent", "session",
-    "measure", "training", "reports", "testing", "cli",
+    "errors", "bounds", "config_files", "seeds", "types", "config", "stats", "record", "worlds", "models", "agent",
+    "session", "measure", "training", "reports", "testing", "cli",
 )  # fmt: skip
 HEAVY = {"torch", "transformers", "peft", "trl", "vllm", "ray", "textworld"}
 ALLOWED_HEAVY = {"models", "training", "worlds"}

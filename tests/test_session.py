@@ -13,8 +13,8 @@ from dssr.config import AgentConfig, Config, GamesConfig, ModelConfig, ProtocolC
 from dssr.errors import GameError, LeakError, RecordError, SealError, UsageError
 from dssr.measure.diagnose import diagnose, evaluate, measure_grid
 from dssr.measure.episodes import audit
-from dssr.measure.grid import grid_of
 from dssr.measure.ledger import approve
+from dssr.measure.plan import grid_of
 from dssr.models.base import Generate, Generated
 from dssr.models.scripted import ScriptedModel
 from dssr.record.run import Run

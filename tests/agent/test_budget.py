@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tiny import make_tokenizer
 
-from dssr.agent.budget import enforce
+from dssr.agent.memory import enforce
 from dssr.errors import BudgetError
 from dssr.models.base import Tokenizer
 from dssr.models.scripted.model import WordTokenizer

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dssr.agent.budget import enforce
-from dssr.agent.memory import Memory
+from dssr.agent.memory import Memory, enforce
 from dssr.agent.reader import Reader
 from dssr.types import Step, View
 

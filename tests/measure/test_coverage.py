@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dssr.measure.coverage import action_fraction, coverage, survival
+from dssr.measure.audit import action_fraction, coverage, survival
 from dssr.worlds.base import KeyFact, find_domain
 from dssr.worlds.cooking.recipe import Directive
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from tests.measure.made import RECIPE, Point, Result, cells, make_run, won
 
-from dssr.config import Config, GatesConfig, MeasureConfig, StatsConfig, WriterConfig, check_gates, load, names
+from dssr.config import Config, GatesConfig, MeasureConfig, StatsConfig, WriterConfig, check_gates, load
+from dssr.config_files import names
 from dssr.errors import ConfigError, StatsError
 from dssr.measure.checks import statements, verdict
 from dssr.measure.distance import rewrite_contrast_rows, rewrite_rows

@@ -7,8 +7,7 @@ import pytest
 from tests.measure.conftest import Lab
 from tests.measure.naive import Naive
 
-from dssr.agent.budget import enforce
-from dssr.agent.memory import Kit, Prompted, load_memory
+from dssr.agent.memory import Kit, Prompted, enforce, load_memory
 from dssr.agent.reader import Reader
 from dssr.measure.candidates import Forward, decision_steps, needed
 from dssr.models.base import Choose, Chosen

@@ -6,7 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dssr.config import Config, load, upgraded
+from dssr.config import Config, load
+from dssr.config_files import upgraded
 from dssr.errors import ConfigError
 from dssr.record.run import Run
 from dssr.types import Episode, Step

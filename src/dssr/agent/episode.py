@@ -14,13 +14,13 @@ from typing import TypeVar
 
 import msgspec
 
-from dssr.agent.budget import enforce
 from dssr.agent.leaks import PromptSampler, Role, job_digest
 from dssr.agent.memory import (
     FULL,
     Kit,
     Memory,
     Reference,
+    enforce,
     identity_of,
     is_reference,
     load_memory,

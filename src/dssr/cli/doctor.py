@@ -9,7 +9,7 @@ import typer
 
 from dssr.cli import options
 from dssr.cli.show import emit, say
-from dssr.config import names
+from dssr.config_files import names
 from dssr.errors import UsageError
 from dssr.types import Record
 

@@ -1,20 +1,21 @@
 """Audits: what a state cost the reader at a decision, and who is to blame for it.
 
 At a decision point the loss under the state, under the full history and under the read-time oracle give
-delta = beta + kappa: what the state lost, what the budget alone would lose, what the writer lost.
+delta = beta + kappa: what the state lost, what the budget alone would lose, what the writer lost. Beside the losses
+stands coverage: which of the facts worth following a state holds, and when one was lost.
 """
 
 import asyncio
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 
-from dssr.agent.budget import enforce
 from dssr.agent.episode import Agent
-from dssr.agent.memory import Kit, Prompted
+from dssr.agent.memory import Kit, Prompted, enforce
 from dssr.agent.prompts import render_history
 from dssr.config import MeasureConfig
-from dssr.measure.coverage import coverage
 from dssr.seeds import seed_of
 from dssr.types import Audit, Job, Options, Played, Record, Step, View
+from dssr.worlds.base import KeyFact
 
 ORACLE_STYLE = "summary"
 
@@ -122,3 +123,53 @@ def options_of(step: Step) -> Options:
     """What could be chosen at a decision step."""
     assert step.decision is not None, f"step {step.index} is no decision"
     return step.decision.options
+
+
+class FactMark(Record, frozen=True):
+    """One fact at one step of an episode."""
+
+    fact: str
+    step: int
+    present: bool
+    """The state of the step holds it."""
+    done: bool
+    """It has been carried out."""
+    lost: bool
+    """The state before held it, this one does not, and it is still to be done."""
+
+
+def coverage(state: str, wanted: Sequence[KeyFact]) -> float | None:
+    """Share of the facts that the state holds; None where there are none."""
+    return sum(fact.held_in(state) for fact in wanted) / len(wanted) if wanted else None
+
+
+def survival(facts: Sequence[KeyFact], steps: Sequence[Step], reveal: int) -> list[FactMark]:
+    """For each fact and step from the reveal on: is it in the state, and has it been carried out?"""
+    marks: list[FactMark] = []
+    for fact in facts:
+        before, done = False, False
+        for step in steps[reveal:]:
+            if step.decision is None and step.kind == "act":
+                break
+            done = done or fact.done_by(step.action)
+            present = fact.held_in(step.write.state)
+            marks.append(FactMark(fact.text, step.index, present, done, before and not present and not done))
+            before = present
+    return marks
+
+
+def action_fraction(state: str, actions: Iterable[str]) -> float:
+    """Share of the state's words that stand inside one of the actions written out in it."""
+    words = re.findall(r"\w+", state.lower())
+    inside = [False] * len(words)
+    for action in actions:
+        phrase = re.findall(r"\w+", action.lower())
+        for start in range(len(words) - len(phrase) + 1):
+            if phrase and words[start : start + len(phrase)] == phrase:
+                inside[start : start + len(phrase)] = [True] * len(phrase)
+    return sum(inside) / len(words) if words else 0.0
+
+
+def holds_action(state: str, actions: Iterable[str]) -> bool:
+    """Whether the state contains one of the actions word for word."""
+    return action_fraction(state, actions) > 0

@@ -15,14 +15,13 @@ from typing import TypeVar
 
 import msgspec
 
-from dssr.agent.budget import enforce
 from dssr.agent.episode import Agent, continue_episode, ended
-from dssr.agent.memory import Kit, Memory, Prompted, load_memory
+from dssr.agent.memory import Kit, Memory, Prompted, enforce, load_memory
 from dssr.agent.prompts import render_history
 from dssr.agent.reader import Reader
 from dssr.config import WriterConfig
 from dssr.errors import ConfigError, ModelError
-from dssr.measure.coverage import coverage, holds_action
+from dssr.measure.audit import coverage, holds_action
 from dssr.models.base import Tokenizer
 from dssr.seeds import rng_of
 from dssr.types import Episode, Options, Phase, Played, Record, Step, View

@@ -26,7 +26,7 @@ from dssr.agent.store import stored
 from dssr.config import Config
 from dssr.errors import ConfigError, GameError, ModelError, RecordError, StatsError, UsageError
 from dssr.measure.candidates import Candidate, CandidateScorer, Sampling, Trouble, WritePoint, points_of, sample_points
-from dssr.measure.grid import arguments_of, grid_of, jobs_of
+from dssr.measure.plan import arguments_of, grid_of, jobs_of
 from dssr.measure.study import Study
 from dssr.record.run import Run
 from dssr.session import Session, Stage, configured, place_of, silent, verb

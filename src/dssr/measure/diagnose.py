@@ -14,9 +14,8 @@ from dssr.config import Config, MeasureConfig
 from dssr.errors import GameError, ModelError
 from dssr.measure.answers import answer_rows
 from dssr.measure.audit import audit_episode, has_audits
-from dssr.measure.grid import arguments_of, grid_of, jobs_of
 from dssr.measure.lag import lags_of
-from dssr.measure.plan import Rates, plan_grid, totals
+from dssr.measure.plan import Rates, arguments_of, grid_of, jobs_of, plan_grid, totals
 from dssr.measure.rows import cell_rows, filler_rows, flat, relation, slope_rows
 from dssr.measure.study import Problem, Study
 from dssr.record.run import Run

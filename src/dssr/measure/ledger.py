@@ -9,7 +9,7 @@ from dssr.config import Config, check_gates
 from dssr.errors import RecordError
 from dssr.measure.checks import Verdict, statements, verdict
 from dssr.measure.gates import Case, checks_of
-from dssr.measure.grid import arguments_of, grid_of, jobs_of
+from dssr.measure.plan import arguments_of, grid_of, jobs_of
 from dssr.measure.study import Study
 from dssr.record.files import Lock, told
 from dssr.record.log import Log, read

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from dssr.config import GET_NANO, Config, ModelConfig
+from dssr.config import Config, ModelConfig
+from dssr.config_files import GET_NANO
 from dssr.errors import ModelError
 from dssr.models.base import Model, Tokenizer
 from dssr.models.cache import Cache, CachedModel

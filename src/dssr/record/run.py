@@ -23,7 +23,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from dssr.config import Config, upgraded
+from dssr.config import Config
+from dssr.config_files import upgraded
 from dssr.errors import RecordError
 from dssr.record import log
 from dssr.record.files import Lock, sync_folder, told, write_all, write_whole

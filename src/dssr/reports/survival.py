@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from dssr.errors import StatsError
-from dssr.measure.coverage import survival
+from dssr.measure.audit import survival
 from dssr.measure.rows import CellGroup, CellRow, cell_rows, compared, game_values, mean_of
 from dssr.measure.study import Study
 from dssr.stats.bootstrap import Interval

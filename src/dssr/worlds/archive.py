@@ -18,7 +18,8 @@ from typing import Any
 import msgspec
 from msgspec import field
 
-from dssr.config import GamesConfig, upgraded
+from dssr.config import GamesConfig
+from dssr.config_files import upgraded
 from dssr.errors import GameError, SealError
 from dssr.types import Game, Record, Split
 from dssr.worlds.base import Domain, World, find_domain

@@ -17,7 +17,7 @@ from dssr.agent.prompts import load_prompts
 from dssr.config import Config
 from dssr.errors import RecordError, StatsError, UsageError
 from dssr.measure.diagnose import measure_grid
-from dssr.measure.grid import grid_of
+from dssr.measure.plan import grid_of
 from dssr.record.files import write_whole
 from dssr.seeds import digest_of
 from dssr.session import Session, configured, place_of, silent, verb
