@@ -20,8 +20,7 @@ for longer messages.
 """
 
 from dssr.testing.memories import MemorySuite
-from dssr.testing.models import ModelSubject, ModelSuite, ask
-from dssr.testing.refusals import refused
+from dssr.testing.models import ModelSubject, ModelSuite, ask, refused
 from dssr.testing.worlds import WorldSuite
 
 __all__ = ["MemorySuite", "ModelSubject", "ModelSuite", "WorldSuite", "ask", "refused"]

@@ -1,16 +1,16 @@
-"""The suite of models."""
+"""The suite of models, and `refused`: pytest's `raises` for suites that must be importable where pytest is missing."""
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from dssr.errors import ModelError
+from dssr.errors import DssrError, ModelError
 from dssr.models.base import Choose, Chosen, Generate, Generated, Message, Model
-from dssr.testing.refusals import refused
 from dssr.types import LABELS
 
 GOAL = "Cook a meal from the cookbook in the kitchen and eat it."
@@ -191,3 +191,15 @@ class ModelSuite:
         answers = ask(subject.model, requests)
         assert_same(subject, answers[:25], answers[75:])
         assert_same(subject, answers[7:8], ask(subject.model, requests[7:8]))
+
+
+@contextmanager
+def refused(kind: type[DssrError], word: str = "") -> Iterator[None]:
+    """The block must raise an error of this kind whose sentence holds the word."""
+    try:
+        yield
+    except kind as error:
+        if word not in str(error):
+            raise AssertionError(f"{error!r} does not speak of {word!r}") from error
+        return
+    raise AssertionError(f"no {kind.__name__} was raised")

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from dssr.errors import GameError
 from dssr.seeds import rng_of
-from dssr.testing.refusals import refused
+from dssr.testing.models import refused
 from dssr.types import LABELS, Protocol, Step, View, Write
 from dssr.worlds.archive import Archive
 from dssr.worlds.base import Node, WalkStep, World, follow
