@@ -40,6 +40,7 @@ from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 from dssr.errors import ModelError
 from dssr.models.adapters import SETTINGS, WEIGHTS, fits_base, stamp_adapter, weights_digest
 from dssr.models.base import Message
+from dssr.models.tokenizers import first_line
 from dssr.training.round import Example, Preference
 from dssr.types import Record
 
@@ -110,7 +111,7 @@ def train_sft(fit: Fit, examples: Sequence[Example], on_step: OnStep = nobody) -
         model=fresh(fit),
         args=SFTConfig(**trainer_settings(fit), completion_only_loss=True),
         train_dataset=dataset(rows),
-        processing_class=AutoTokenizer.from_pretrained(fit.base, revision=fit.revision),
+        processing_class=AutoTokenizer.from_pretrained(fit.base, revision=fit.revision, trust_remote_code=False),
     )
     run_trainer(trainer, fit.work, on_step)
     return save(trainer.model, fit, {"examples": len(rows), "method": "sft"})
@@ -154,7 +155,7 @@ def preference_trainer(
             loss_weights=[1.0, loss.chosen_weight],
         ),
         train_dataset=dataset(rows),
-        processing_class=AutoTokenizer.from_pretrained(fit.base, revision=fit.revision),
+        processing_class=AutoTokenizer.from_pretrained(fit.base, revision=fit.revision, trust_remote_code=False),
     )
 
 
@@ -270,9 +271,16 @@ class StepReporter(TrainerCallback):  # type: ignore[misc]
 
 def load_base(fit: Fit) -> PreTrainedModel:
     """The base model, ready to be trained on."""
-    model = AutoModelForCausalLM.from_pretrained(
-        fit.base, revision=fit.revision, dtype=DTYPES[fit.dtype], use_safetensors=True
-    )
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            fit.base,
+            revision=fit.revision,
+            dtype=DTYPES[fit.dtype],
+            use_safetensors=True,
+            trust_remote_code=False,
+        )
+    except (OSError, ValueError) as error:  # also a folder that wants its own code to run
+        raise ModelError(f"No model could be read from {fit.base}: {first_line(error)}.") from error
     model.config.use_cache = False
     return model
 
