@@ -31,6 +31,10 @@ MOST_SCORES = 20
 """Of `top_logprobs`, where the server takes no list of tokens."""
 SEED_BITS = 31
 """Many servers keep no more of a seed."""
+PROBE = (Message("user", "What is a kitchen for?"),)
+PROBE_TOKENS = 16
+"""Enough to tell models apart; a longer reply would sooner differ by a server's rounding alone."""
+PORTS = {"http": 80, "https": 443}
 
 
 class ServerModel:
@@ -45,6 +49,7 @@ class ServerModel:
         self._first_pause = first_pause
         self._background = Background(f"The client of {self.name}")
         self._cards: dict[str, Card] = {}
+        self._probes: dict[str, Generated] = {}
         self._labels: dict[str, int] | None = None
         try:
             self._background.wait(self._start())
@@ -68,15 +73,23 @@ class ServerModel:
                 )
         limit = self._cards[self.name].max_model_len
         self.context_length = min(self.context_length, limit or self.context_length)
+        # A list of models proves nothing: every model that may be asked answers once before work is built on it.
+        for adapter in (None, *self._config.adapters):
+            served = self._served(adapter)
+            self._probes[served] = await self.generate(Generate(PROBE, PROBE_TOKENS, 0.0, 0, adapter))
 
     @property
     def _vllm(self) -> bool:
         return self._cards[self.name].owned_by == "vllm"
 
     def fingerprint(self, adapter: str | None = None) -> str:
-        """From what the server says of the model; its numerics are its own."""
-        card = msgspec.to_builtins(self._cards[self._served(adapter)])
-        return digest_of("server", self.name, card, self.tokenizer.digest)
+        """From what the server says of the model, where it is and what it answered to the probe, or from `identity` in
+        place of the last two: another server of the same name must not be given this one's stored answers."""
+        served = self._served(adapter)
+        card = msgspec.to_builtins(self._cards[served])
+        identity = self._config.identity
+        found = (address(self._config.url or ""), msgspec.to_builtins(self._probes[served])) if not identity else None
+        return digest_of("server", self.name, card, self.tokenizer.digest, identity, found)
 
     def prompt_tokens(self, messages: Sequence[Message]) -> int:
         """Length of the prompt under the chat template, counted here."""
@@ -182,6 +195,13 @@ class ServerModel:
 def _sendable(text: str) -> str:
     """Lone surrogates have no place in JSON; they are replaced as the tokenizer replaces them."""
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def address(url: str) -> str:
+    """An address in the one way it is compared: a default port or a last slash makes no other server."""
+    parts = urlsplit(url)
+    port = parts.port or PORTS.get(parts.scheme)
+    return f"{parts.scheme}://{parts.hostname}:{port}{parts.path.rstrip('/')}?{parts.query}"
 
 
 def load_server(config: ModelConfig, first_pause: float = FIRST_PAUSE) -> ServerModel:
