@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,66 +21,17 @@ from tests.models.faulty import (
     together,
     trickle,
 )
-from tests.tiny import make_tokenizer
+from tests.models.serving import KEY, PROMPT, WRITE, Open, refusal
 
-from dssr.config import ModelConfig
 from dssr.errors import ConfigError, ModelError
 from dssr.models.base import Choose, Generate, Message
 from dssr.models.cache import Cache, CachedModel
-from dssr.models.server import ServerModel, load_server
 
 pytest.importorskip("openai", reason="the server backend needs openai: pip install 'dssr[server]'")
 
-KEY = "sk-very-secret-1234"
-PROMPT = (Message("system", "Answer with a letter."), Message("user", "Options:\nA: go north\nAction:"))
-WRITE = Generate(PROMPT, max_tokens=16, temperature=0.7, seed=(1 << 62) + 5)
 PICK = Choose(PROMPT, ("A", "B", "C"))
 SHORT = 1.0
 """Seconds, where running out of time is what is tested; elsewhere nothing may."""
-Open = Callable[..., ServerModel]
-
-
-@pytest.fixture(scope="module")
-def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All that this backend keeps of a model."""
-    folder = tmp_path_factory.mktemp("tokenizer")
-    make_tokenizer().save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture
-def server() -> Iterator[FaultyServer]:
-    with FaultyServer() as running:
-        yield running
-        running.shutdown()
-
-
-@pytest.fixture
-def opened(server: FaultyServer, tokenizer_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
-    """Opens models on the faulty server, with short pauses, and closes them again."""
-    monkeypatch.setenv("FAULTY_KEY", KEY)
-    models: list[ServerModel] = []
-
-    def make(**settings: Any) -> ServerModel:
-        plain = {"url": server.url, "path": "tiny", "tokenizer": str(tokenizer_folder), "timeout": 600.0, "retries": 2}
-        config = ModelConfig(backend="server", key_variable="FAULTY_KEY", **{**plain, **settings})
-        models.append(load_server(config, first_pause=0.01))
-        server.requests.clear()  # the probe
-        return models[-1]
-
-    yield make
-    for model in models:
-        asyncio.run(model.close())
-
-
-def refusal(model: ServerModel, request: Generate | Choose) -> str:
-    with pytest.raises(ModelError) as caught:
-        asyncio.run(ask(model, request))
-    return str(caught.value)
-
-
-async def ask(model: ServerModel, request: Generate | Choose) -> Any:
-    return await (model.generate(request) if isinstance(request, Generate) else model.choose(request))
 
 
 def test_a_text_request_says_all_that_decides_the_answer(server: FaultyServer, opened: Open) -> None:

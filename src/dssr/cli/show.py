@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import typer
 
+from dssr.models.guard import printable
 from dssr.types import Progress
 
 OFTEN = 20
@@ -52,7 +53,7 @@ def cell(value: object) -> str:
         return f"{value:.3f}"
     if isinstance(value, (list, tuple)):
         return ", ".join(map(cell, value))
-    return str(value)
+    return printable(str(value))
 
 
 def with_bounds(row: Row, name: str) -> str:
@@ -64,7 +65,7 @@ def with_bounds(row: Row, name: str) -> str:
 
 def say(text: str) -> None:
     """A remark for people, apart from the result."""
-    typer.echo(text, err=True)
+    typer.echo(printable(text), err=True)
 
 
 class _Remarks(logging.Handler):
