@@ -38,7 +38,7 @@ from transformers import (
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
 from dssr.errors import ModelError
-from dssr.models.adapters import SETTINGS, WEIGHTS, fits_base, stamp_adapter, weights_digest
+from dssr.models.adapters import SETTINGS, WEIGHTS, check_adapter, fits_base, stamp_adapter, weights_digest
 from dssr.models.base import Message
 from dssr.models.tokenizers import first_line
 from dssr.training.round import Example, Preference
@@ -307,6 +307,7 @@ def load(fit: Fit, folder: Path) -> PeftModel:
     base = load_base(fit)
     if not fits_base(folder, _weights(base)):
         raise ModelError(f"The adapter {folder} was not trained on {base.name_or_path}; continue it on its own base.")
+    check_adapter(folder, folder.name, base, fit.base, _weights(base))
     try:
         return PeftModel.from_pretrained(base, str(folder), is_trainable=True)
     except (RuntimeError, ValueError, KeyError) as error:
