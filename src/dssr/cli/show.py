@@ -26,12 +26,13 @@ def emit(result: Row | Sequence[Row], as_json: bool = False, title: str | None =
         typer.echo(msgspec.json.encode(result).decode())
         return
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
     console = Console(width=None if sys.stdout.isatty() else WIDE)
+    heading = None if title is None else Text(printable(title))  # text, never markup: names are the user's
     if isinstance(result, Mapping):
-        table = Table("", "", show_header=False, title=title, box=None)
+        table = Table("", "", show_header=False, title=heading, box=None)
         for name, value in result.items():
             table.add_row(Text(str(name)), Text(cell(value)))
     elif not result:
@@ -39,7 +40,7 @@ def emit(result: Row | Sequence[Row], as_json: bool = False, title: str | None =
         return
     else:
         columns = list(dict.fromkeys(name for row in result for name in row))
-        table = Table(*columns, title=title)
+        table = Table(*map(Column, map(Text, columns)), title=heading)
         for row in result:
             table.add_row(*(Text(cell(row.get(name))) for name in columns))
     console.print(table)
@@ -97,7 +98,9 @@ def progress(as_json: bool = False) -> Iterator[Progress]:
     logger.setLevel(logging.WARNING if as_json else logging.INFO)
     logger.addHandler(remarks)
     told: dict[str, int] = {}
-    with Bars(TextColumn("{task.description}"), *counted, console=console, disable=not console.is_terminal) as bars:
+    with Bars(
+        TextColumn("{task.description}", markup=False), *counted, console=console, disable=not console.is_terminal
+    ) as bars:
         tasks: dict[str, Any] = {}
 
         def tell(stage: str, done: int, of: int) -> None:

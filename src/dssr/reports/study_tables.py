@@ -19,7 +19,7 @@ from dssr.measure.rows import (
 from dssr.measure.study import Study
 from dssr.reports.paper import paper_cells
 from dssr.reports.survival import losses, protocol_rows, shared_point_rows, start_rows
-from dssr.reports.tables import Column, Kind, Table
+from dssr.reports.tables import Column, Kind, Table, per_cent
 from dssr.stats.bootstrap import Interval
 from dssr.types import Record
 
@@ -79,7 +79,10 @@ def _grid(study: Study, against_paper: bool = False) -> Table:
         columns.append(Column("paper_kappa", "paper κ", "nats", _published("kappa")))
     if any(row.errors for row in rows):
         columns.insert(4, Column("errors", "failed", "count"))
-    note = "Means over games with 95 % intervals; losses in nats per audited decision; failed episodes are not losses."
+    level = per_cent(study.config.stats.level)
+    note = (
+        f"Means over games with {level} intervals; losses in nats per audited decision; failed episodes are not losses."
+    )
     return _table("grid", f"Grid, {_split(study)} games", columns, rows, study, note)
 
 
