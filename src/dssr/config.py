@@ -71,6 +71,9 @@ class ModelConfig(Section, frozen=True):
     context_length: Count = 16384
     url: Text | None = None
     """Base address of a server."""
+    identity: Text | None = None
+    """Server only: a name of your own for the served model, which then stands in its fingerprint for the address and
+    the probe's answer; for those who move the same model to another address and want to keep its cached answers."""
     tokenizer: Text | None = None
     """Server only: folder or hub name of the served model's tokenizer, which counts budgets here."""
     key_variable: Text = "OPENAI_API_KEY"

@@ -260,3 +260,19 @@ def test_a_model_without_a_cache_still_merges() -> None:
     assert isinstance(model.tokenizer.encode("a"), list)
     tokenizer: Tokenizer = model.tokenizer
     assert tokenizer is inner.tokenizer
+
+
+def test_the_cache_is_private_to_its_user(tmp_path: Path) -> None:
+    """Catches stored replies that every user of the machine can read, also in the file that SQLite writes beside."""
+    before = os.umask(0o022)
+    try:
+        cache = Cache(tmp_path / "cache", BIG)
+        cache.put(b"key", b"value")
+        cache.flush()
+        modes = {file.name: file.stat().st_mode & 0o777 for file in (tmp_path / "cache").iterdir()}
+    finally:
+        os.umask(before)
+    cache.close()
+    assert {"responses.db", "responses.db-wal"} <= modes.keys()
+    assert set(modes.values()) == {0o600}
+    assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,70 +14,24 @@ from tests.models.faulty import (
     completion,
     cut,
     fail,
+    good,
     hang_up,
     scored,
     silent,
     together,
     trickle,
 )
-from tests.tiny import make_tokenizer
+from tests.models.serving import KEY, PROMPT, WRITE, Open, refusal
 
-from dssr.config import ModelConfig
 from dssr.errors import ConfigError, ModelError
 from dssr.models.base import Choose, Generate, Message
-from dssr.models.server import ServerModel, load_server
+from dssr.models.cache import Cache, CachedModel
 
 pytest.importorskip("openai", reason="the server backend needs openai: pip install 'dssr[server]'")
 
-KEY = "sk-very-secret-1234"
-PROMPT = (Message("system", "Answer with a letter."), Message("user", "Options:\nA: go north\nAction:"))
-WRITE = Generate(PROMPT, max_tokens=16, temperature=0.7, seed=(1 << 62) + 5)
 PICK = Choose(PROMPT, ("A", "B", "C"))
 SHORT = 1.0
 """Seconds, where running out of time is what is tested; elsewhere nothing may."""
-Open = Callable[..., ServerModel]
-
-
-@pytest.fixture(scope="module")
-def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All that this backend keeps of a model."""
-    folder = tmp_path_factory.mktemp("tokenizer")
-    make_tokenizer().save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture
-def server() -> Iterator[FaultyServer]:
-    with FaultyServer() as running:
-        yield running
-        running.shutdown()
-
-
-@pytest.fixture
-def opened(server: FaultyServer, tokenizer_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
-    """Opens models on the faulty server, with short pauses, and closes them again."""
-    monkeypatch.setenv("FAULTY_KEY", KEY)
-    models: list[ServerModel] = []
-
-    def make(**settings: Any) -> ServerModel:
-        plain = {"url": server.url, "path": "tiny", "tokenizer": str(tokenizer_folder), "timeout": 600.0, "retries": 2}
-        config = ModelConfig(backend="server", key_variable="FAULTY_KEY", **{**plain, **settings})
-        models.append(load_server(config, first_pause=0.01))
-        return models[-1]
-
-    yield make
-    for model in models:
-        asyncio.run(model.close())
-
-
-def refusal(model: ServerModel, request: Generate | Choose) -> str:
-    with pytest.raises(ModelError) as caught:
-        asyncio.run(ask(model, request))
-    return str(caught.value)
-
-
-async def ask(model: ServerModel, request: Generate | Choose) -> Any:
-    return await (model.generate(request) if isinstance(request, Generate) else model.choose(request))
 
 
 def test_a_text_request_says_all_that_decides_the_answer(server: FaultyServer, opened: Open) -> None:
@@ -258,15 +211,57 @@ def test_a_long_prompt_is_refused_before_it_is_sent(server: FaultyServer, opened
     assert server.requests == []
 
 
-def test_fingerprints_tell_models_apart_and_not_addresses(server: FaultyServer, opened: Open) -> None:
-    """Catches a cache that mixes models, or that a new port or key empties."""
+def test_fingerprints_tell_addresses_apart(server: FaultyServer, opened: Open) -> None:
+    """Catches a cache that mixes models. Two servers may call different weights by one name and say nothing else of
+    them, so an address counts: server B was once given the stored answers of A."""
     first = opened(adapters={"mine": "tuned"})
     assert first.fingerprint() != first.fingerprint("mine")
+    assert opened(url=server.url + "/").fingerprint() == first.fingerprint()
     with FaultyServer() as elsewhere:
-        assert opened(url=elsewhere.url).fingerprint() == first.fingerprint()
-        elsewhere.cards = [card("tiny", root="other/weights")]
         assert opened(url=elsewhere.url).fingerprint() != first.fingerprint()
         elsewhere.shutdown()
+
+
+def test_an_identity_keeps_the_answers_of_a_model_that_moves(opened: Open) -> None:
+    """Catches a new port that empties the cache of those who vouch for the model; what the server says still counts."""
+    first = opened(identity="mine")
+    assert first.fingerprint() != opened().fingerprint()
+    assert first.fingerprint() != opened(identity="other").fingerprint()
+    with FaultyServer() as elsewhere:
+        elsewhere.script = [answer(completion("an oven"))]
+        assert opened(url=elsewhere.url, identity="mine").fingerprint() == first.fingerprint()
+        elsewhere.cards = [card("tiny", root="other/weights")]
+        assert opened(url=elsewhere.url, identity="mine").fingerprint() != first.fingerprint()
+        elsewhere.shutdown()
+
+
+def test_other_weights_at_one_address_are_another_model(server: FaultyServer, opened: Open) -> None:
+    """Catches a server restarted with other weights under the old name: its greedy answer to the probe tells."""
+    first = opened()
+    server.script = [answer(completion("an oven"))]
+    assert opened().fingerprint() != first.fingerprint()
+    assert opened().fingerprint() == first.fingerprint()
+
+
+@pytest.mark.parametrize("settings", [{}, {"identity": "mine"}, {"adapters": {"mine": "tuned"}}])
+def test_a_server_that_only_fails_is_not_loaded(server: FaultyServer, opened: Open, settings: dict[str, Any]) -> None:
+    """Catches a server whose list of models is good and whose every answer is a 500: it took cached answers of another
+    for its own. With an adapter the base answers first."""
+    server.script = [*([good] if "adapters" in settings else []), *[fail(500)] * 3]
+    with pytest.raises(ModelError, match=r"^The server of tiny answered 500: .* after 3 tries\.$"):
+        opened(**settings)
+
+
+def test_a_cache_gives_no_server_the_answers_of_another(server: FaultyServer, opened: Open, tmp_path: Path) -> None:
+    """Catches texts of A under the name of B, the trial that found it: B answers `an oven` and must be asked."""
+    cache = Cache(tmp_path, 1 << 20)
+    assert asyncio.run(CachedModel(opened(), cache).generate(WRITE)).text == "the fridge"
+    with FaultyServer() as elsewhere:
+        other = CachedModel(opened(url=elsewhere.url), cache)
+        elsewhere.script = [answer(completion("an oven"))]
+        assert asyncio.run(other.generate(WRITE)).text == "an oven"
+        elsewhere.shutdown()
+    cache.close()
 
 
 def test_adapters_are_models_of_the_server(server: FaultyServer, opened: Open) -> None:
@@ -282,6 +277,7 @@ def test_adapters_are_models_of_the_server(server: FaultyServer, opened: Open) -
 def test_vllm_is_asked_for_every_label(server: FaultyServer, opened: Open) -> None:
     """Catches label scoring limited to the top twenty on a server that can do all, and hidden sampling defaults."""
     server.cards = [card("tiny", owned_by="vllm")]
+    server.script = [answer({"choices": completion()["choices"]})]  # to the probe: this server counts no prompt right
     model = opened()
     prompt = model.prompt_tokens(PROMPT)
     reply = scored({"A": -0.5, "B": -1.5, "C": -2.5})

@@ -169,3 +169,22 @@ def test_a_run_names_every_device_it_was_computed_on(tmp_path: Path, monkeypatch
         file.write(b"\n")
     with pytest.raises(RecordError, match="line 3 is damaged"):
         _ = run.devices
+
+
+def test_a_run_is_private_to_its_user(tmp_path: Path) -> None:
+    """Catches prompts and replies that every user of the machine can read; a usual umask leaves 0755 and 0644."""
+    before = os.umask(0o022)
+    try:
+        start(tmp_path / "run").close()
+        with start(tmp_path / "run", resume=True) as run:
+            run.append("facts", "a", FACT)
+        (tmp_path / "run" / "facts.jsonl").open("ab").write(b"torn")
+        with start(tmp_path / "run", resume=True) as run:
+            run.append("facts", "b", FACT)
+            run.finish({})
+    finally:
+        os.umask(before)
+    modes = {file.name: file.stat().st_mode & 0o777 for file in (tmp_path / "run").iterdir()}
+    assert {"run.json", "facts.jsonl", "facts.torn", "resumes.jsonl", "summary.json", "lock"} <= modes.keys()
+    assert set(modes.values()) == {0o600}
+    assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700

@@ -29,9 +29,10 @@ def make_run(
     errors: int = 0,
     audited: bool = True,
     first_game: int = 0,
+    level: float = 0.95,
 ) -> Path:
     """Write a finished run and return its directory. The first `errors` episodes of the last memory fail."""
-    config = Config(name="synthetic", stats=StatsConfig(resamples=500), measure=MeasureConfig(points=6))
+    config = Config(name="synthetic", stats=StatsConfig(resamples=500, level=level), measure=MeasureConfig(points=6))
     names = [f"valid-6-{number:03d}" for number in range(first_game, first_game + games)]
     left = errors
     with Run.start(path, command="diagnose", config=config, models={"writer": "made", "reader": "made"}) as run:

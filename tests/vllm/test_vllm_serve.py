@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.vllm.checkpoint import ADAPTERS, CONTEXT, MODELS, PROMPTS, WORKING
+from tests.vllm.checkpoint import CONTEXT, MODELS, PROMPTS, WORKING
 from tests.vllm.conftest import distance, refusal
 
 from dssr.config import ModelConfig
@@ -26,7 +26,7 @@ def client(address: str, checkpoint: Path) -> Iterator[Model]:
         path="tiny",
         url=address,
         tokenizer=str(checkpoint / "base"),
-        adapters={name: name for name in ADAPTERS},
+        adapters={name: name for name in WORKING},
     )
     model = load_model(config)
     yield model
@@ -58,9 +58,21 @@ def test_the_server_tells_its_limits(client: Model) -> None:
     assert "exceed the context" in refusal(client, Choose((Message("user", "\n" * 2000),), ("A",)))
 
 
-def test_broken_scores_are_errors(client: Model) -> None:
-    """Catches scores that are not numbers coming out of a server as a choice."""
-    refusal(client, Choose(PROMPTS[1], LABELS[:4], "broken"))
+def test_broken_scores_are_errors(address: str, checkpoint: Path) -> None:
+    """Catches scores that are not numbers coming out of a server as a choice; the probe may refuse them before."""
+    with pytest.raises(ModelError):
+        ask(
+            load_model(
+                ModelConfig(
+                    backend="server",
+                    path="tiny",
+                    url=address,
+                    tokenizer=str(checkpoint / "base"),
+                    adapters={"broken": "broken"},
+                )
+            ),
+            [Choose(PROMPTS[1], LABELS[:4], "broken")],
+        )
 
 
 def test_an_unknown_model_is_named(address: str, checkpoint: Path) -> None:

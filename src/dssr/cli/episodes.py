@@ -8,6 +8,7 @@ import typer
 from dssr.cli import options
 from dssr.cli.show import emit, say
 from dssr.errors import LeakError, RecordError, UsageError
+from dssr.models.guard import printable
 
 if TYPE_CHECKING:
     from dssr.types import Played, Step
@@ -97,7 +98,7 @@ def check(run: options.Run, as_json: options.Json = False) -> None:
 def show(played: "Played", first: int = 0) -> None:
     """Print an episode, or the part of it from one step on."""
     for step in played.steps[first:]:
-        typer.echo(told(step))
+        typer.echo(printable(told(step)))
     typer.echo("")
     emit(outcome(played))
 

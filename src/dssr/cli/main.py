@@ -12,6 +12,7 @@ import typer
 
 import dssr
 from dssr.errors import DssrError
+from dssr.models.guard import printable
 
 COMMANDS = "dssr.commands"
 """Entry points of this group are `register(app)` functions of other packages."""
@@ -57,7 +58,7 @@ def main() -> None:
     try:
         build()()
     except DssrError as error:
-        typer.echo(f"dssr: {error}", err=True)
+        typer.echo(printable(f"dssr: {error}"), err=True)
         sys.exit(error.exit_code)
     except SystemExit as ended:
         if ended.code == INTERRUPTED:

@@ -76,7 +76,9 @@ def _print_json(made: "Report") -> None:
 
 def _print(made: "Report", everything: bool) -> None:
     from rich.console import Console
+    from rich.text import Text
 
+    from dssr.models.guard import printable
     from dssr.reports.tables import terminal
 
     console = Console()
@@ -84,7 +86,8 @@ def _print(made: "Report", everything: bool) -> None:
         if everything or table.name in FIRST:
             console.print(terminal(table))
     for one in made.answers:
-        console.print(f"[bold]{one.name}[/bold]: {one.badge}. {one.text}", highlight=False)
+        # Assembled, not marked up: a memory may be called `[/bold]`.
+        console.print(Text.assemble((printable(one.name), "bold"), f": {printable(f'{one.badge}. {one.text}')}"))
     for gone in made.absent if everything else ():
         say(f"no table {gone.name}: {gone.reason}")
     if made.page is not None:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import typer
 
+from dssr.models.guard import printable
 from dssr.types import Progress
 
 OFTEN = 20
@@ -25,12 +26,13 @@ def emit(result: Row | Sequence[Row], as_json: bool = False, title: str | None =
         typer.echo(msgspec.json.encode(result).decode())
         return
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
     console = Console(width=None if sys.stdout.isatty() else WIDE)
+    heading = None if title is None else Text(printable(title))  # text, never markup: names are the user's
     if isinstance(result, Mapping):
-        table = Table("", "", show_header=False, title=title, box=None)
+        table = Table("", "", show_header=False, title=heading, box=None)
         for name, value in result.items():
             table.add_row(Text(str(name)), Text(cell(value)))
     elif not result:
@@ -38,7 +40,7 @@ def emit(result: Row | Sequence[Row], as_json: bool = False, title: str | None =
         return
     else:
         columns = list(dict.fromkeys(name for row in result for name in row))
-        table = Table(*columns, title=title)
+        table = Table(*map(Column, map(Text, columns)), title=heading)
         for row in result:
             table.add_row(*(Text(cell(row.get(name))) for name in columns))
     console.print(table)
@@ -52,7 +54,7 @@ def cell(value: object) -> str:
         return f"{value:.3f}"
     if isinstance(value, (list, tuple)):
         return ", ".join(map(cell, value))
-    return str(value)
+    return printable(str(value))
 
 
 def with_bounds(row: Row, name: str) -> str:
@@ -64,7 +66,7 @@ def with_bounds(row: Row, name: str) -> str:
 
 def say(text: str) -> None:
     """A remark for people, apart from the result."""
-    typer.echo(text, err=True)
+    typer.echo(printable(text), err=True)
 
 
 class _Remarks(logging.Handler):
@@ -96,7 +98,9 @@ def progress(as_json: bool = False) -> Iterator[Progress]:
     logger.setLevel(logging.WARNING if as_json else logging.INFO)
     logger.addHandler(remarks)
     told: dict[str, int] = {}
-    with Bars(TextColumn("{task.description}"), *counted, console=console, disable=not console.is_terminal) as bars:
+    with Bars(
+        TextColumn("{task.description}", markup=False), *counted, console=console, disable=not console.is_terminal
+    ) as bars:
         tasks: dict[str, Any] = {}
 
         def tell(stage: str, done: int, of: int) -> None:

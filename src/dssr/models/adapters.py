@@ -2,7 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,21 @@ from dssr.seeds import digest_of
 WEIGHTS = "adapter_model.safetensors"
 SETTINGS = "adapter_config.json"
 STAMP = "dssr_base.json"
+PREFIX = "base_model.model."
+"""Of every tensor that peft saves; it leaves out, without a word, what is named otherwise."""
+PLAIN = frozenset(
+    {
+        *("r", "lora_alpha", "target_modules", "peft_type", "init_lora_weights", "bias"),
+        *("base_model_name_or_path", "revision", "task_type", "auto_mapping", "peft_version"),
+        *("lora_dropout", "inference_mode", "megatron_core", "qalora_group_size", "loftq_config", "runtime_config"),
+    }
+)
+"""Settings of plain LoRA: checked one by one, or without effect once an adapter is trained. Every other is a variant
+that changes the arithmetic (or may, in a version to come) and must be off, as our backends do not all apply it alike.
+"""
+INITIAL = (None, True, False, "gaussian")
+"""Ways to start that leave the base as it is; others (`pissa`, `olora`, …) take a part out of it, also on loading."""
+NUMBERS = frozenset({"F64", "F32", "F16", "BF16"})
 
 
 def file_digest(*files: Path) -> str:
@@ -107,7 +124,7 @@ class Adapters:
 
 
 def check_adapter(folder: Path, name: str, model: Any, base: str, weights: str) -> None:
-    """Refuses an adapter that is not plain LoRA in safetensors, or not of these base weights."""
+    """Refuses an adapter that is not plain LoRA in safetensors, not of these base weights, or not whole."""
     if not (folder / SETTINGS).is_file():
         raise ModelError(f"Adapter {name}: {folder} holds no {SETTINGS}; give the folder of a saved LoRA adapter.")
     if not (folder / WEIGHTS).is_file():
@@ -115,16 +132,41 @@ def check_adapter(folder: Path, name: str, model: Any, base: str, weights: str) 
     try:
         settings = json.loads((folder / SETTINGS).read_text())
         trained_on = str(settings.get("base_model_name_or_path"))
-    except (ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise ModelError(
             f"Adapter {name}: the settings in {folder} cannot be read ({error}); save it again."
         ) from error
-    if settings.get("peft_type") != "LORA" or settings.get("modules_to_save"):
-        raise ModelError(f"Adapter {name} is not a plain LoRA adapter; dssr loads no other kind.")
+    _check_settings(settings, name)
     stranger = _hub_name(trained_on) and _hub_name(base) and trained_on != base
     if stranger or not fits_base(folder, weights):
         raise ModelError(f"Adapter {name} was trained on {trained_on}, not on the weights of {base}; use its own base.")
-    _check_shapes(folder, name, model, base, trained_on)
+    _check_tensors(folder, name, model, base, settings)
+
+
+def _check_settings(settings: Mapping[str, Any], name: str) -> None:
+    """Refuses whatever is not plain LoRA, by the name of the setting."""
+    if settings.get("peft_type") != "LORA":
+        raise ModelError(f"Adapter {name} is not a plain LoRA adapter; dssr loads no other kind.")
+    wrong = sorted(key for key, value in settings.items() if key not in PLAIN and value)
+    if settings.get("bias", "none") != "none":
+        wrong.append("bias")
+    initial = settings.get("init_lora_weights")
+    if not any(initial is one or (isinstance(initial, str) and initial == one) for one in INITIAL):
+        wrong.append("init_lora_weights")
+    if wrong:
+        raise ModelError(
+            f"Adapter {name} sets {wrong[0]} to {json.dumps(settings[wrong[0]])[:80]}, which is not plain LoRA; "
+            "dssr loads no other kind."
+        )
+    rank, alpha, targets = (settings.get(key) for key in ("r", "lora_alpha", "target_modules"))
+    if type(rank) is not int or rank < 1:
+        raise ModelError(f"Adapter {name} has the rank (r) {rank!r}, which must be a whole number from 1 on.")
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not math.isfinite(alpha):
+        raise ModelError(f"Adapter {name} has the lora_alpha {alpha!r}, which must be a number.")
+    if not isinstance(targets, str) and not (
+        isinstance(targets, list) and all(isinstance(one, str) for one in targets)
+    ):
+        raise ModelError(f"Adapter {name} has target_modules that are no list of layer names; save it again.")
 
 
 def fits_base(folder: Path, weights: str) -> bool:
@@ -142,27 +184,73 @@ def _hub_name(text: str) -> bool:
     return text.count("/") == 1 and not text.startswith((".", "/")) and not Path(text).exists()
 
 
-def _check_shapes(folder: Path, name: str, model: Any, base: str, trained_on: str) -> None:
+def _check_tensors(folder: Path, name: str, model: Any, base: str, settings: Mapping[str, Any]) -> None:
+    """Refuses tensors that the settings and the base do not imply, and the want of any that they do: a layer without
+    its tensors would run as if it had not been trained."""
     from safetensors import SafetensorError, safe_open
 
-    modules = dict(model.named_modules())
+    layers = _layers(model)
     try:
         with safe_open(str(folder / WEIGHTS), framework="pt") as file:
-            shapes = {key: tuple(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
+            slices = {key: file.get_slice(key) for key in file.keys()}  # noqa: SIM118
+            shapes = {key: tuple(one.get_shape()) for key, one in slices.items()}
+            kinds = {key: str(one.get_dtype()) for key, one in slices.items()}
+    except (SafetensorError, OSError) as error:
         raise ModelError(f"Adapter {name}: {folder / WEIGHTS} is damaged ({error}); save it again.") from error
+    rank, trained_on = settings["r"], settings.get("base_model_name_or_path")
     for key, shape in shapes.items():
-        place, _, part = key.removeprefix("base_model.model.").partition(".lora_")
-        module = modules.get(place)
-        # An earlier adapter has wrapped the layer: what counts is the layer inside.
-        module = getattr(module, "base_layer", module)
-        weight = getattr(module, "weight", None)
-        if part not in ("A.weight", "B.weight"):
+        place, _, part = key.removeprefix(PREFIX).partition(".lora_")
+        if part not in ("A.weight", "B.weight") or not key.startswith(PREFIX) or kinds[key] not in NUMBERS:
             raise ModelError(f"Adapter {name} holds {key}, which is not part of a plain LoRA adapter.")
         if place.endswith(("lm_head", "embed_tokens")):
             raise ModelError(f"Adapter {name} changes {place}; dssr takes adapters of the layers in between only.")
         side = 1 if part == "A.weight" else 0
-        if weight is None or shape[side] != weight.shape[side]:
+        if place not in layers or len(shape) != 2 or shape[side] != layers[place][side]:
             raise ModelError(
                 f"Adapter {name} was trained on {trained_on} and does not fit {base} (at {place}); use its own base."
             )
+        if shape[1 - side] != rank:
+            raise ModelError(
+                f"Adapter {name} has rank {shape[1 - side]} at {place}, but its settings say r = {rank}; save it again."
+            )
+    wanted = {
+        f"{PREFIX}{place}.lora_{part}.weight"
+        for place in _targeted(layers, settings["target_modules"], name)
+        for part in "AB"
+    }
+    if missing := sorted(wanted - shapes.keys()):
+        raise ModelError(
+            f"Adapter {name} lacks {len(missing)} of {len(wanted)} tensors that its settings ask for "
+            f"(the first is {missing[0]}); it is incomplete, save it again."
+        )
+    if extra := sorted(shapes.keys() - wanted):
+        raise ModelError(
+            f"Adapter {name} holds {extra[0]}, a layer that its target_modules do not name; save it again."
+        )
+    if not wanted:
+        raise ModelError(f"Adapter {name} changes no layer of {base}; use its own base.")
+
+
+def _layers(model: Any) -> dict[str, tuple[int, ...]]:
+    """Shapes of the weights of all layers that an adapter may be on; what earlier adapters put there is looked past."""
+    found = {}
+    for place, module in model.named_modules():
+        if ".base_layer" in place or ".lora_" in place:
+            continue
+        weight = getattr(getattr(module, "base_layer", module), "weight", None)
+        if weight is not None and weight.dim() == 2:
+            found[place] = tuple(weight.shape)
+    return found
+
+
+def _targeted(layers: Iterable[str], targets: str | list[str], name: str) -> list[str]:
+    """The layers that `target_modules` means: ends of names, a pattern for whole names, or all but the head."""
+    if isinstance(targets, list):
+        return [place for place in layers if any(place == one or place.endswith(f".{one}") for one in targets)]
+    if targets == "all-linear":
+        return [place for place in layers if not place.endswith(("lm_head", "embed_tokens"))]
+    try:
+        pattern = re.compile(targets)
+    except re.error as error:
+        raise ModelError(f"Adapter {name} has target_modules that are no pattern ({error}); save it again.") from None
+    return [place for place in layers if pattern.fullmatch(place)]

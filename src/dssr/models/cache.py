@@ -7,10 +7,11 @@ value carries a checksum; a damaged entry counts as absent, a damaged file is se
 
 import asyncio
 import hashlib
+import os
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ import msgspec
 
 from dssr.errors import RecordError
 from dssr.models.base import Choose, Chosen, Generate, Generated, Message, Model, Tokenizer
+from dssr.record.files import PRIVATE_FILE, PRIVATE_FOLDER
 from dssr.types import Record
 
 # ---------------------------------------------------------------- answers on disk
@@ -57,7 +59,7 @@ class Cache:
         self._new: dict[bytes, bytes] = {}
         self._used: set[bytes] = set()
         self._written = time.monotonic()
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
         self._db = self._open()
 
     def get(self, key: bytes) -> bytes | None:
@@ -154,6 +156,10 @@ class Cache:
             return self._connect()
 
     def _connect(self) -> sqlite3.Connection:
+        # Made here, as SQLite would make it for all to read; its side files take the mode of this one. Where this fails
+        # SQLite fails too, and says why.
+        with suppress(OSError):
+            os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT, PRIVATE_FILE))
         db = sqlite3.connect(self.path, timeout=60.0, isolation_level=None, check_same_thread=False)
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = NORMAL")

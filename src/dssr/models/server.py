@@ -2,7 +2,7 @@
 
 A request is sent again after transport errors, 429 and 5xx only. Anything that comes back and is not exactly what was
 asked for is refused rather than repaired: a guess would look like a measurement. The key lives in the environment and
-reaches nothing but the request's header.
+reaches nothing but the request's header; should a server repeat it, `guard` takes it out before anything is read.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from dssr.config import ModelConfig
 from dssr.errors import ConfigError, ModelError
 from dssr.models.background import Background
 from dssr.models.base import Choose, Chosen, Generate, Generated, Message, Tokenizer
+from dssr.models.guard import Mask, UnfitAnswerError, limit_body
 from dssr.models.load import weights_folder
 from dssr.models.tokenizers import HFTokenizer, label_ids, open_tokenizer
 from dssr.seeds import digest_of, rng_of
@@ -31,6 +32,10 @@ MOST_SCORES = 20
 """Of `top_logprobs`, where the server takes no list of tokens."""
 SEED_BITS = 31
 """Many servers keep no more of a seed."""
+PROBE = (Message("user", "What is a kitchen for?"),)
+PROBE_TOKENS = 16
+"""Enough to tell models apart; a longer reply would sooner differ by a server's rounding alone."""
+PORTS = {"http": 80, "https": 443}
 
 
 class ServerModel:
@@ -41,10 +46,12 @@ class ServerModel:
         self.tokenizer = tokenizer
         self.context_length = config.context_length
         self._config = config
-        self._key = os.environ.get(config.key_variable)
+        self._key = os.environ.get(config.key_variable, "").strip() or None
+        self._mask = Mask(self._key, config.key_variable)
         self._first_pause = first_pause
         self._background = Background(f"The client of {self.name}")
         self._cards: dict[str, Card] = {}
+        self._probes: dict[str, Generated] = {}
         self._labels: dict[str, int] | None = None
         try:
             self._background.wait(self._start())
@@ -55,28 +62,46 @@ class ServerModel:
     async def _start(self) -> None:
         import openai
 
+        # No redirect is followed: the key and the prompts go to the address of the configuration and to no other.
+        http = openai.DefaultAsyncHttpxClient(
+            follow_redirects=False,
+            headers={"Accept-Encoding": "identity"},
+            event_hooks={"response": [limit_body]},
+            timeout=self._config.timeout,
+        )
         self._client = openai.AsyncOpenAI(
-            base_url=self._config.url, api_key=self._key or "none", timeout=self._config.timeout, max_retries=0
+            base_url=self._config.url,
+            api_key=self._key or "none",
+            timeout=self._config.timeout,
+            max_retries=0,
+            http_client=http,
         )
         self._places = asyncio.Semaphore(self._config.concurrency)
         body = await self._send("models", lambda: self._client.models.with_raw_response.list())
         self._cards = {card.id: card for card in parse(body, Cards).data}
         for served in (self.name, *self._config.adapters.values()):
             if served not in self._cards:
-                raise ModelError(
-                    f"The server has no model {served!r}; it has {', '.join(sorted(self._cards)) or 'none'}."
-                )
+                known = self._mask.quoted(", ".join(sorted(self._cards))) or "none"
+                raise ModelError(f"The server has no model {served!r}; it has {known}.")
         limit = self._cards[self.name].max_model_len
         self.context_length = min(self.context_length, limit or self.context_length)
+        # A list of models proves nothing: every model that may be asked answers once before work is built on it.
+        for adapter in (None, *self._config.adapters):
+            served = self._served(adapter)
+            self._probes[served] = await self.generate(Generate(PROBE, PROBE_TOKENS, 0.0, 0, adapter))
 
     @property
     def _vllm(self) -> bool:
         return self._cards[self.name].owned_by == "vllm"
 
     def fingerprint(self, adapter: str | None = None) -> str:
-        """From what the server says of the model; its numerics are its own."""
-        card = msgspec.to_builtins(self._cards[self._served(adapter)])
-        return digest_of("server", self.name, card, self.tokenizer.digest)
+        """From what the server says of the model, where it is and what it answered to the probe, or from `identity` in
+        place of the last two: another server of the same name must not be given this one's stored answers."""
+        served = self._served(adapter)
+        card = msgspec.to_builtins(self._cards[served])
+        identity = self._config.identity
+        found = (address(self._config.url or ""), msgspec.to_builtins(self._probes[served])) if not identity else None
+        return digest_of("server", self.name, card, self.tokenizer.digest, identity, found)
 
     def prompt_tokens(self, messages: Sequence[Message]) -> int:
         """Length of the prompt under the chat template, counted here."""
@@ -146,7 +171,10 @@ class ServerModel:
                 try:
                     # The client's own limit is per read: an answer that trickles in would pass it for ever.
                     answer = await asyncio.wait_for(send(), self._config.timeout)
-                    return bytes(answer.http_response.content)
+                    # The one place where a server's words come in: nothing beyond it can see the key.
+                    return self._mask.body(bytes(answer.http_response.content))
+                except ModelError:
+                    raise
                 except Exception as error:
                     trouble, again, asked_pause = self._judge(error)
                 if not again or attempt == self._config.retries:
@@ -162,26 +190,34 @@ class ServerModel:
 
         if isinstance(error, asyncio.TimeoutError | TimeoutError | openai.APITimeoutError):
             return f"did not answer within {self._config.timeout:g} s", True, 0.0
+        for found in (error, error.__cause__):
+            if isinstance(found, UnfitAnswerError):
+                return str(found), False, 0.0
         if isinstance(error, openai.APIConnectionError):
             return "could not be reached or cut the connection", True, 0.0
         if not isinstance(error, openai.APIStatusError):
-            return f"could not be used: {self._quoted(str(error))}", False, 0.0
+            return f"could not be used: {self._mask.quoted(str(error))}", False, 0.0
         status = error.status_code
         if status in (401, 403):
             return f"refused the key (status {status}); set {self._config.key_variable}", False, 0.0
+        if 300 <= status < 400:
+            return f"sends requests elsewhere (status {status}); set `url` to the address that answers", False, 0.0
         again = status == 429 or status >= 500
         wait = error.response.headers.get("retry-after", "")
-        return f"answered {status}: {self._quoted(str(error.message))}", again, float(wait) if wait.isdigit() else 0.0
-
-    def _quoted(self, text: str) -> str:
-        """A server's own words, short, on one line, and without the key should it repeat it."""
-        hidden = text.replace(self._key, "[key]") if self._key else text
-        return " ".join(hidden.split())[:300]
+        words = self._mask.quoted(str(error.message))
+        return f"answered {status}: {words}", again, float(wait) if wait.isdigit() else 0.0
 
 
 def _sendable(text: str) -> str:
     """Lone surrogates have no place in JSON; they are replaced as the tokenizer replaces them."""
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def address(url: str) -> str:
+    """An address in the one way it is compared: a default port or a last slash makes no other server."""
+    parts = urlsplit(url)
+    port = parts.port or PORTS.get(parts.scheme)
+    return f"{parts.scheme}://{parts.hostname}:{port}{parts.path.rstrip('/')}?{parts.query}"
 
 
 def load_server(config: ModelConfig, first_pause: float = FIRST_PAUSE) -> ServerModel:

@@ -47,6 +47,8 @@ def _convert(source: Path, folder: Path) -> None:
         gguf_file=source.name,
         quantization_config=GgufConfig(dequantize=True),
         dtype=torch.float32,
+        trust_remote_code=False,
     )
     model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name).save_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name, trust_remote_code=False)
+    tokenizer.save_pretrained(folder)

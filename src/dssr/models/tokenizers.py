@@ -81,7 +81,7 @@ def open_tokenizer(folder: str | Path, name: str, revision: str | None = None) -
     from transformers import AutoTokenizer
 
     try:
-        inner = AutoTokenizer.from_pretrained(str(folder), revision=revision)
+        inner = AutoTokenizer.from_pretrained(str(folder), revision=revision, trust_remote_code=False)
     except Exception as error:  # transformers raises many kinds for a missing or broken file
         raise ModelError(f"No tokenizer could be read from {folder}: {first_line(error)}.") from error
     return HFTokenizer(inner, name)

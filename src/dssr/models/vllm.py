@@ -94,6 +94,7 @@ class VllmModel:
         self._engine = AsyncLLM.from_engine_args(
             AsyncEngineArgs(
                 model=str(folder),
+                trust_remote_code=False,
                 dtype=self._config.dtype,
                 max_model_len=self.context_length,
                 enable_prefix_caching=True,
@@ -292,7 +293,8 @@ def _skeleton(folder: Path) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(str(folder)))
+        settings = AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
+        return AutoModelForCausalLM.from_config(settings, trust_remote_code=False)
 
 
 def _positions(folder: Path, default: int) -> int:

@@ -8,6 +8,10 @@ from pathlib import Path
 
 from dssr.errors import RecordError
 
+PRIVATE_FOLDER = 0o700
+PRIVATE_FILE = 0o600
+"""Prompts, replies and host names are the user's own; who wants to share a run sets its modes."""
+
 
 def write_all(descriptor: int, data: bytes) -> None:
     """Write every byte and make the disk hold it before returning."""
@@ -31,7 +35,7 @@ def write_whole(path: Path, data: bytes) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     with told(f"Cannot write {path}"):
         try:
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
             try:
                 write_all(descriptor, data)
             finally:
@@ -59,7 +63,7 @@ class Lock:
     def __init__(self, path: Path, wait: bool = False) -> None:
         """Held elsewhere, it is refused, or with `wait` waited for."""
         with told(f"Cannot lock {path.parent}"):
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:

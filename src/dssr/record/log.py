@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from dssr.errors import RecordError
-from dssr.record.files import told, write_all
+from dssr.record.files import PRIVATE_FILE, told, write_all
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class Log:
         self.path = path
         self._keys = self._recover()
         with told(f"Cannot open {path}"):
-            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE_FILE)
 
     def _recover(self) -> set[str]:
         keys: set[str] = set()
@@ -80,7 +80,7 @@ class Log:
     def _set_aside(self, good: int) -> None:
         with told(f"Cannot repair {self.path}"), self.path.open("r+b") as file:
             file.seek(good)
-            torn = os.open(self.path.with_suffix(".torn"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            torn = os.open(self.path.with_suffix(".torn"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE_FILE)
             try:
                 write_all(torn, file.read() + b"\n")
             finally:

@@ -27,7 +27,7 @@ from dssr.config import Config
 from dssr.config_files import upgraded
 from dssr.errors import RecordError
 from dssr.record import log
-from dssr.record.files import Lock, sync_folder, told, write_all, write_whole
+from dssr.record.files import PRIVATE_FILE, PRIVATE_FOLDER, Lock, sync_folder, told, write_all, write_whole
 from dssr.record.log import Log
 from dssr.types import Record
 
@@ -122,7 +122,7 @@ class Run:
         with told(f"Cannot make {path}"):
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                draft.mkdir()
+                draft.mkdir(PRIVATE_FOLDER)
                 write_whole(draft / "run.json", _pretty(info))
                 draft.rename(path)
                 sync_folder(path.parent)
@@ -142,7 +142,7 @@ class Run:
             )
         run = cls(path, stored.info, Lock(path / "lock"))
         with told(f"Cannot write to {path}"):
-            descriptor = os.open(path / "resumes.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            descriptor = os.open(path / "resumes.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE_FILE)
             try:
                 write_all(descriptor, msgspec.json.encode(asked.provenance) + b"\n")
             finally:

@@ -9,6 +9,7 @@ import msgspec
 
 from dssr.errors import UsageError
 from dssr.record.run import Run
+from dssr.reports.tables import inert_cell
 from dssr.session import verb
 from dssr.types import Audit, Cell, Episode, Lag, Record, Step, StoredPrompt
 
@@ -61,6 +62,8 @@ def export_flat(run: Run, out: Path, ending: str) -> list[Path]:
     made = []
     for name in LOGS:
         rows = list(flat_rows(run, name))
+        if ending == "csv":  # which people open in spreadsheets; Parquet keeps every text as it is
+            rows = [{inert_cell(column): inert_cell(value) for column, value in row.items()} for row in rows]
         if not rows:
             continue
         # Optional parts (a step without a decision) leave columns out of some rows.

@@ -20,6 +20,7 @@ from dssr.measure.study import Study
 from dssr.reports.explorer import Packed, ordered
 from dssr.reports.paper import paper_cells
 from dssr.reports.survival import FULL, SurvivalCurve
+from dssr.reports.tables import per_cent
 from dssr.stats.bootstrap import Interval
 from dssr.types import LABELS, Record
 
@@ -40,6 +41,7 @@ def render_page(study: Study, packed: Packed, against_paper: bool = False) -> st
         association=_association(study),
         lag_note=_lag_note(study),
         words=study.domain.words,
+        level=per_cent(study.config.stats.level),
         intervals=_intervals(study),
         provenance=_provenance(study),
         footer=_footer(study, packed),
@@ -64,6 +66,7 @@ def _summary(study: Study, cells: Sequence[CellRow], packed: Packed, against_pap
     budgets = sorted({cell.budget for cell in study.cells if cell.budget is not None})
     return {
         "words": {name: getattr(study.domain.words, name) for name in ("task", "fact", "level")},
+        "intervals": per_cent(study.config.stats.level),
         "memories": memory_answers(study, packed),
         "budgets": budgets,
         "fillers": sorted({cell.filler for cell in study.cells}),
@@ -222,7 +225,7 @@ def _lag_note(study: Study) -> str:
 def _intervals(study: Study) -> str:
     stats = study.config.stats
     return (
-        f"{100 * stats.level:.0f} % percentile intervals from {stats.resamples:,} resamples of games; "
+        f"{per_cent(stats.level)} percentile intervals from {stats.resamples:,} resamples of games; "
         "every game counts the same, however many decisions of it were audited"
     )
 

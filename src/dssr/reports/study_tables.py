@@ -23,7 +23,7 @@ from dssr.measure.study import Study
 from dssr.measure.transfer import TransferRow
 from dssr.reports.paper import paper_cells
 from dssr.reports.survival import losses, protocol_rows, shared_point_rows, start_rows
-from dssr.reports.tables import Column, Kind, Table
+from dssr.reports.tables import Column, Kind, Table, per_cent
 from dssr.stats.bootstrap import Interval
 from dssr.types import Record
 
@@ -92,7 +92,10 @@ def _grid(study: Study, against_paper: bool = False) -> Table:
         columns.insert(4, Column("errors", "failed", "count"))
     if any(row.wilson for row in rows):
         columns.insert(columns.index(LOSSES[0]), WILSON)
-    note = "Means over games with 95 % intervals; losses in nats per audited decision; failed episodes are not losses."
+    level = per_cent(study.config.stats.level)
+    note = (
+        f"Means over games with {level} intervals; losses in nats per audited decision; failed episodes are not losses."
+    )
     problems = dict.fromkeys([*(row.problem for row in rows if row.problem), *study.lacking.values()])
     note = " ".join([note, *problems])
     return _table("grid", f"Grid, {_split(study)} games", columns, rows, study, note)

@@ -9,6 +9,7 @@ import rich.table
 from rich.text import Text
 
 from dssr.measure.rows import columns, flat, interval_fields
+from dssr.models.guard import printable
 from dssr.stats.bootstrap import Interval
 from dssr.types import Record
 
@@ -92,14 +93,17 @@ def _number(value: float, kind: Kind) -> str:
 
 
 def terminal(table: Table) -> rich.table.Table:
-    """For a rich console; repeated leading values are left blank, as in print."""
+    """For a rich console; repeated leading values are left blank, as in print. Names are text, never markup."""
     shown = rich.table.Table(
-        title=table.title, caption=table.note or None, title_justify="left", caption_justify="left"
+        title=Text(table.title),
+        caption=Text(table.note) if table.note else None,
+        title_justify="left",
+        caption_justify="left",
     )
     for column in table.columns:
-        shown.add_column(column.head, justify="left" if column.kind == "text" else "right")
+        shown.add_column(Text(column.head), justify="left" if column.kind == "text" else "right")
     for cells in _thinned(table):
-        shown.add_row(*(Text(cell) for cell in cells))
+        shown.add_row(*(Text(printable(cell)) for cell in cells))
     return shown
 
 
@@ -165,9 +169,29 @@ def to_csv(table: Table) -> str:
         keys += columns(column.key, None) if wide else [column.key]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(keys)
-    writer.writerows([["" if row.get(key) is None else row[key] for key in keys] for row in table.plain()])
+    writer.writerow([inert_cell(key) for key in keys])
+    writer.writerows([["" if row.get(key) is None else inert_cell(row[key]) for key in keys] for row in table.plain()])
     return out.getvalue()
+
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What makes a spreadsheet compute a cell rather than show it."""
+
+
+def inert_cell(value: Any) -> Any:
+    """A value for a CSV file: text that a spreadsheet would run gets a single quote before it; numbers stay."""
+    if not isinstance(value, str) or not value.startswith(FORMULA):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
+
+
+def per_cent(level: float) -> str:
+    """The level of intervals as people write it."""
+    return f"{100 * level:g} %"
 
 
 def _thinned(table: Table) -> list[list[str]]:

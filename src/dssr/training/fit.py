@@ -38,8 +38,9 @@ from transformers import (
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
 from dssr.errors import ModelError
-from dssr.models.adapters import SETTINGS, WEIGHTS, fits_base, stamp_adapter, weights_digest
+from dssr.models.adapters import SETTINGS, WEIGHTS, check_adapter, fits_base, stamp_adapter, weights_digest
 from dssr.models.base import Message
+from dssr.models.tokenizers import first_line
 from dssr.training.round import Example, Preference
 from dssr.types import Record
 
@@ -113,7 +114,7 @@ def train_sft(fit: Fit, examples: Sequence[Example], on_step: OnStep = nobody) -
         model=fresh(fit),
         args=SFTConfig(**trainer_settings(fit), completion_only_loss=True),
         train_dataset=dataset(rows),
-        processing_class=AutoTokenizer.from_pretrained(fit.base, revision=fit.revision),
+        processing_class=AutoTokenizer.from_pretrained(fit.base, revision=fit.revision, trust_remote_code=False),
     )
     run_trainer(trainer, fit.work, on_step)
     return save(trainer.model, fit, {"examples": len(rows), "method": "sft"})
@@ -157,7 +158,7 @@ def preference_trainer(
             loss_weights=[1.0, loss.chosen_weight],
         ),
         train_dataset=dataset(rows),
-        processing_class=AutoTokenizer.from_pretrained(fit.base, revision=fit.revision),
+        processing_class=AutoTokenizer.from_pretrained(fit.base, revision=fit.revision, trust_remote_code=False),
     )
 
 
@@ -273,9 +274,16 @@ class StepReporter(TrainerCallback):  # type: ignore[misc]
 
 def load_base(fit: Fit) -> PreTrainedModel:
     """The base model, ready to be trained on."""
-    model = AutoModelForCausalLM.from_pretrained(
-        fit.base, revision=fit.revision, dtype=DTYPES[fit.dtype], use_safetensors=True
-    )
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            fit.base,
+            revision=fit.revision,
+            dtype=DTYPES[fit.dtype],
+            use_safetensors=True,
+            trust_remote_code=False,
+        )
+    except (OSError, ValueError) as error:  # also a folder that wants its own code to run
+        raise ModelError(f"No model could be read from {fit.base}: {first_line(error)}.") from error
     model.config.use_cache = False
     return model
 
@@ -302,6 +310,7 @@ def load(fit: Fit, folder: Path) -> PeftModel:
     base = load_base(fit)
     if not fits_base(folder, _weights(base)):
         raise ModelError(f"The adapter {folder} was not trained on {base.name_or_path}; continue it on its own base.")
+    check_adapter(folder, folder.name, base, fit.base, _weights(base))
     try:
         return PeftModel.from_pretrained(base, str(folder), is_trainable=True)
     except (RuntimeError, ValueError, KeyError) as error:

@@ -141,6 +141,7 @@ def _read(folder: str, config: ModelConfig, device: str) -> Any:
             dtype=getattr(torch, config.dtype),
             attn_implementation=ATTENTION,
             use_safetensors=True,
+            trust_remote_code=False,
         )
     except Exception as error:  # transformers raises many kinds for missing or broken weights
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -58,7 +58,7 @@ function grid() {
   const about = h("p", { class: "note", id: "grid-about" }), place = h("div", { class: "scroll" });
   const table = () => {
     const nats = quantity === "success" || quantity === "coverage" ? "" : ", in nats";
-    about.textContent = `${QUANTITIES[quantity]} with 95 % intervals over games${nats}; columns are filler steps F′ between the ${D.words.task} and the task`;
+    about.textContent = `${QUANTITIES[quantity]} with ${D.intervals} intervals over games${nats}; columns are filler steps F′ between the ${D.words.task} and the task`;
     place.replaceChildren(gridTable());
   };
   listeners.push(table);
