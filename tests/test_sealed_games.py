@@ -15,6 +15,7 @@ from dssr.config import (
     Config,
     ContinuationConfig,
     GamesConfig,
+    GatesConfig,
     MeasureConfig,
     ModelConfig,
     ProtocolConfig,
@@ -22,7 +23,7 @@ from dssr.config import (
     StatsConfig,
     WriterConfig,
 )
-from dssr.errors import DssrError, GameError, RecordError, SealError, UsageError
+from dssr.errors import DssrError, GameError, RecordError, SealError, StatsError, UsageError
 from dssr.record.run import Run
 from dssr.session import Verb
 from dssr.types import Episode, Game
@@ -49,6 +50,7 @@ class Place:
             protocol=ProtocolConfig(fillers=(0,), max_actions=6),
             writer_model=ModelConfig(backend="scripted", path="scripted", context_length=65536),
             agent=AgentConfig(memories=("summary",), budgets=(32,)),
+            gates=GatesConfig(budget=32),
             measure=MeasureConfig(points=1, oracle_samples=1),
             stats=StatsConfig(resamples=50),
             continuation=ContinuationConfig(budget=32),
@@ -122,6 +124,8 @@ CASES: dict[str, tuple[Callable[[Place], object], type[DssrError] | None]] = {
     "train": (lambda at: dssr.train(at.config), UsageError),
     "train_seeds": (lambda at: dssr.train_seeds(at.config), UsageError),
     "reader_train": (lambda at: dssr.reader_train(at.config), UsageError),
+    "reader_curve": (lambda at: dssr.reader_curve(at.config), UsageError),
+    "transfer": (lambda at: dssr.transfer([at.run]), StatsError),
 }
 """What is called, and how it is refused; None when it does its work on other games."""
 

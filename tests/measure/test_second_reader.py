@@ -101,6 +101,6 @@ def test_the_bare_base_is_not_taken_for_the_trained_reader(bench: Any) -> None:
     config = msgspec.structs.replace(bench.config, reader=ReaderConfig(trained=True))
     models = (ScriptedModel(0.93, 65536), ScriptedModel(0.93, 65536))
     with pytest.raises(ConfigError, match=r"none is named: make one with `dssr reader train`, put .*\.$"):
-        bench.diagnose("bare", config)
-    assert not (bench.folder / "runs" / "bare").exists()
+        bench.diagnose("bare-reader", config)
+    assert not (bench.folder / "runs" / "bare-reader").exists()
     assert Session(config, archive=bench.archive, models=models, bare_reader=True).agent()
