@@ -158,9 +158,16 @@ def test_a4_starts_from_the_main_lines_first_adapter_and_episodes(
     """Catches a round 0 of its own, episodes of its own in round 1, points drawn after the filter (which would be eight
     again), and a round 2 that still uses the main line's.
 
-    Random states hold no directive, so a state of even length is taken for one that does.
+    Random states hold no directive, so every second of the input states is taken for one that does.
     """
-    monkeypatch.setattr(scoring, "coverage", lambda state, facts: float(len(state) % 2 == 0))
+    played = {one.episode.key: one for one in stored(Run.open(place / "dssr-s0" / "round-1"))}
+    drawn = points(place, "dssr-s0", 1)
+
+    def given(point: WritePoint) -> str:
+        return played[point.episode].steps[point.step - 1].write.state
+
+    holding = set([given(point) for point in drawn if point.since_reveal > 0][::2])
+    monkeypatch.setattr(scoring, "coverage", lambda state, facts: float(state in holding))
     line = Line(config, "a4", 0, place / "a4-s0", silent)
     with pytest.raises(UsageError, match="a4 begins with round 1"):
         line.check(range(2))
@@ -172,13 +179,7 @@ def test_a4_starts_from_the_main_lines_first_adapter_and_episodes(
     assert not (place / "a4-s0" / "round-0").exists()
     assert not (place / "a4-s0" / "round-1" / "episodes.jsonl").exists()
 
-    played = {one.episode.key: one for one in stored(Run.open(place / "dssr-s0" / "round-1"))}
-    drawn = points(place, "dssr-s0", 1)
-    kept = [
-        point
-        for point in drawn
-        if point.since_reveal <= 0 or len(played[point.episode].steps[point.step - 1].write.state) % 2 == 0
-    ]
+    kept = [point for point in drawn if point.since_reveal <= 0 or given(point) in holding]
     assert points(place, "a4-s0", 1) == kept
     assert 0 < len(kept) < len(drawn) == 8
     assert any(point.since_reveal > 0 for point in kept)
@@ -204,8 +205,8 @@ def test_a_line_of_before_is_reported_but_not_continued(config: Config, place: P
 def test_no_hint_keeps_what_the_reader_is_never_offered(config: Config, place: Path) -> None:
     """Catches candidates left out for `look` or `examine`, which are admissible but never among the options."""
     source = Run.open(place / "dssr-s0" / "round-0")
-    played = next(stored(source))
-    point = next(one for one in source.read("points", WritePoint) if one.episode == played.episode.key)
+    point = next(source.read("points", WritePoint))
+    played = next(one for one in stored(source) if one.episode.key == point.episode)
 
     async def hints(*states: str) -> list[bool]:
         async with Session(config) as session:
