@@ -41,8 +41,9 @@ def test_the_sequence_is_whole() -> None:
     assert steps[0] == "games make"
     assert steps[-1] == "gates show"
     for line in COMMANDS:
-        for file, adapter in re.findall(r"--config (\S+\.toml).*-m dssr@(\S+)", line):
-            assert re.search(rf"^{adapter} = ", SHOWN[file], re.M), (file, adapter)
+        for file in re.findall(r"--config (\S+\.toml)", line):
+            for adapter in re.findall(r"-m dssr@(\S+)", line):
+                assert re.search(rf'^"?{adapter}"? = ', SHOWN[file], re.M), (file, adapter)
 
 
 @pytest.mark.parametrize("name", ["paper", "paper-r2"])
