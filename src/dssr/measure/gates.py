@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dssr.agent.memory import FULL
 from dssr.errors import StatsError, UsageError
 from dssr.measure.checks import (
     Found,
@@ -21,7 +22,7 @@ from dssr.measure.checks import (
 from dssr.measure.continuation import Returns
 from dssr.measure.distance import split_by_lag
 from dssr.measure.filler_check import filler_check, word_for_filler
-from dssr.measure.rows import BASE, FULL, CellGroup, Quantity, game_values, gap_and_success, groups, long_fillers
+from dssr.measure.rows import BASE, CellGroup, Quantity, game_values, gap_and_success, groups, long_fillers
 from dssr.measure.sampled import format_cells
 from dssr.measure.study import Study, same_device
 from dssr.stats.bootstrap import Array, align

@@ -21,6 +21,7 @@ from dssr.agent.memory import FULL, Kit, Prompted, is_reference
 from dssr.agent.prompts import render_history
 from dssr.config import Config
 from dssr.errors import ModelError, UsageError
+from dssr.measure.archives import Seen
 from dssr.measure.audit import ORACLE_STYLE
 from dssr.models.base import Choose, Generate, Model
 from dssr.models.cache import CachedModel
@@ -302,13 +303,7 @@ def _check_length(game: str, walk: Walk, agent: Agent, frame: int) -> None:
 
 def _history(steps: tuple[WalkStep, ...]) -> str:
     """As the reader would be shown it at the first decision."""
-    return render_history([_Happened(step.action, step.observation) for step in steps[:-1]], steps[-1].action)
-
-
-@dataclass(frozen=True)
-class _Happened:
-    action: str | None
-    observation: str
+    return render_history([Seen(step.action, step.observation) for step in steps[:-1]], steps[-1].action)
 
 
 def _actions(moment: Moment, config: Config) -> int:

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import msgspec
 import numpy as np
 
+from dssr.agent.memory import FULL
 from dssr.errors import StatsError
 from dssr.measure.study import Study, name_of
 from dssr.stats.bootstrap import Array, Interval, Resampler, align, mean_interval, wilson
@@ -21,8 +22,6 @@ from dssr.types import Audit, Cell, Episode, Protocol, Record
 
 BASE = "summary"
 """The plain prompted memory, which others are compared with."""
-FULL = "full"
-"""The memory that keeps the whole history."""
 
 Quantity = Literal["success", "score", "delta", "beta", "kappa", "kappa_first", "kappa_mean"]
 LOSSES: dict[str, Callable[[Audit], float | None]] = {

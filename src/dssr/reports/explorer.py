@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
+from dssr.agent.memory import FULL
 from dssr.measure.study import Study
-from dssr.reports.survival import FULL, Curves, SurvivalCurve, is_written, trace
+from dssr.reports.survival import Curves, SurvivalCurve, is_written, trace
 from dssr.types import Audit, Cell, Decision, Episode, Record, Step
 
 LIMIT = 24_000_000

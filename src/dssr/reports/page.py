@@ -12,6 +12,7 @@ import jinja2
 import msgspec
 from markupsafe import Markup
 
+from dssr.agent.memory import FULL
 from dssr.errors import StatsError
 from dssr.measure.answers import AnswerRow, answer_rows
 from dssr.measure.distance import LagBinRow, RewriteRow, chunk_rows, lag_bin_rows, rewrite_rows
@@ -19,7 +20,7 @@ from dssr.measure.rows import CellRow, cell_rows, relation
 from dssr.measure.study import Study
 from dssr.reports.explorer import Packed, ordered
 from dssr.reports.paper import paper_cells
-from dssr.reports.survival import FULL, SurvivalCurve
+from dssr.reports.survival import SurvivalCurve
 from dssr.reports.tables import per_cent
 from dssr.stats.bootstrap import Interval
 from dssr.types import LABELS, Record

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from dssr.agent.memory import FULL
 from dssr.errors import StatsError
 from dssr.measure.audit import survival
 from dssr.measure.rows import CellGroup, CellRow, cell_rows, compared, game_values, mean_of
@@ -12,7 +13,6 @@ from dssr.stats.bootstrap import Interval
 from dssr.types import Cell, Episode, Record, Step
 from dssr.worlds.base import Domain
 
-FULL = "full"
 EXAMPLES = 6
 """Lost facts, and pairs of writers, that a report shows."""
 
