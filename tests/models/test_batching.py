@@ -1,6 +1,7 @@
 """Flush on idle: everybody who can ask has asked before the engine starts."""
 
 import asyncio
+import gc
 import threading
 import time
 from typing import Any
@@ -67,14 +68,20 @@ def test_ten_thousand_wait_at_once() -> None:
         async def main() -> list[int]:
             return await asyncio.gather(*(chain(engine.batcher, number, 2) for number in range(count)))
 
-        begin = time.process_time()
-        assert asyncio.run(main()) == [4 * number for number in range(count)]
+        gc.collect()
+        gc.disable()  # it walks all that waits, again and again: that would be its cost and not the batcher's
+        try:
+            begin = time.process_time()
+            assert asyncio.run(main()) == [4 * number for number in range(count)]
+            spent = time.process_time() - begin
+        finally:
+            gc.enable()
         assert sum(len(batch) for batch in engine.batches) == 2 * count
-        return time.process_time() - begin
+        return spent
 
     cost(100)
     few, many = (min(cost(count) for _ in range(3)) for count in (1_000, 10_000))
-    assert many < 80 * few
+    assert many < 50 * few
 
 
 def test_the_loop_stays_responsive_while_the_engine_works() -> None:
