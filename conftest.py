@@ -21,22 +21,26 @@ played is kept too, so later sessions start at once. Delete that folder to start
 import fcntl
 import hashlib
 import json
+import os
 import shutil
 from pathlib import Path
 
 import hypothesis
 import pytest
 
-from dssr.worlds.archive import MANIFEST, SETTINGS, Archive
+from dssr.worlds.archive import MANIFEST, SETTINGS, SUFFIX, Archive, unpack
+from dssr.worlds.cooking import recipe as text
 from dssr.worlds.cooking import textworld
-from dssr.worlds.cooking import words as text
-from dssr.worlds.make import SUFFIX, unpack
 
 PACKED = Path(__file__).parent / "tests" / "games"
 PARTS = ("one", "six", "large")
 LIMITS = {"slow": 3600, "smol": 3600, "browser": 3600}
 """Seconds for tests of one mark, instead of the common limit in pyproject.toml. A limit only ends what hangs: it is
 many times what a test takes on a busy machine, and no test's outcome may depend on the speed of the machine."""
+
+# Two test processes share the cores already, and tests replace parts of this process that others would not have; tests
+# of workers say how many they want.
+os.environ.setdefault("DSSR_WORKERS", "1")
 
 # Both judge a test by the clock: how long one example takes, and how long making examples takes.
 hypothesis.settings.register_profile(

@@ -7,7 +7,6 @@ log-probabilities to 1e-4, greedy texts exactly.
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -16,18 +15,16 @@ from benchmarks.common import Ratio, by_turns, faster, seconds
 from benchmarks.episodes import BUDGET, Logged, Prompt, play_games
 from benchmarks.plain import Plain, best_of
 from dssr.config import ModelConfig
-from dssr.models.base import Choose, Generate, Message
+from dssr.models.base import Choose, Generate
 from dssr.models.cache import CachedModel
-from dssr.models.engine import decode, hf
-from dssr.models.engine.blocks import Ids
 from dssr.models.engine.hf import HFModel
+from dssr.models.engine.prefill import Ids
 from dssr.models.load import load_model, weights_folder
 from dssr.types import LABELS
 
 WORTH = 1.3
 """Least ratio against the best plain way; what buys less goes."""
 SAMPLES = 8
-UNSHARED, UNSHARED_TOKENS = 64, 400
 EPISODES, EPISODE_STEPS = 24, 6
 ALMOST_GREEDY = 1e-4
 """A temperature at which requests count as samples and the texts are those of temperature 0."""
@@ -39,16 +36,14 @@ CROPPED, WITHOUT = "one at a time, cropped cache", "without kept blocks"
 def run() -> Iterator[Ratio]:
     """The rows, one feature after the other."""
     torch.set_num_threads(1)
-    writer, reader = _nano("writer"), _nano("reader")
+    writer, reader = nano_model("writer"), nano_model("reader")
     try:
         logged = play_games(writer, reader)
         yield from _histories(reader, logged)
         yield from _choices(reader, logged)
         yield from _prefix_cache(reader, logged)
         yield from _replies(writer, logged)
-        yield from _unshared(writer, logged)
         yield from _samples(writer, logged)
-        yield from _joining(writer, reader, logged)
         yield from _overhead(reader, logged)
     finally:
         for model in (writer, reader):
@@ -58,7 +53,7 @@ def run() -> Iterator[Ratio]:
 def _histories(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
     """Histories with one chunk left out at a time: long prompts that share long prefixes."""
     prompts = logged[0].left_out(1)
-    plain, ids = _plain(model), _ids(model, prompts)
+    plain, ids = plain_of(model), _ids(model, prompts)
     took = by_turns({"ours": lambda: _choose(model, prompts), CROPPED: lambda: plain.score_cached(ids)}, repeat=2)
     _close(took)
     # What shares nothing is a plain sum over prompts, so a few stand for all.
@@ -67,13 +62,13 @@ def _histories(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
     rows = best_of(lambda size: plain.score_padded(sample, size), (1, 4), lambda work: seconds(work, 1))
     padded = scale * seconds(lambda: plain.score_padded(sample, rows), 1)
     name = f"score {len(prompts)} histories with a chunk left out, about {_median(ids)} tokens"
-    yield from _against(name, took | {f"padded batches of {rows}": (padded, [])}, {f"padded batches of {rows}": WORTH})
+    yield from against(name, took | {f"padded batches of {rows}": (padded, [])}, {CROPPED: WORTH})
 
 
 def _choices(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
     """Choices from states: short prompts, of which only the beginning is shared."""
     prompts = [prompt for one in logged for prompt in one.choices()]
-    plain, ids = _plain(model), _ids(model, prompts)
+    plain, ids = plain_of(model), _ids(model, prompts)
     rows = best_of(lambda size: plain.score_padded(ids, size), (1, 4, 16), lambda work: seconds(work, 1))
     took = by_turns(
         {
@@ -84,17 +79,17 @@ def _choices(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
     )
     _close(took)
     name = f"score {len(prompts)} choices from states, about {_median(ids)} tokens"
-    yield from _against(name, took, {f"padded batches of {rows}": WORTH})
+    yield from against(name, took, {CROPPED: WORTH, f"padded batches of {rows}": WORTH})
 
 
 def _prefix_cache(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
     """The memory `full`: two episodes by turns, each prompt a few tokens longer than its episode's one before."""
     turns = list(zip(*(one.histories() for one in logged), strict=False))[::3]
     prompts = [prompt for turn in turns for prompt in turn]
-    plain, ids = _plain(model), _ids(model, prompts)
+    plain, ids = plain_of(model), _ids(model, prompts)
 
     def by_turn(keep: bool) -> list[torch.Tensor]:
-        model.prefiller.cache.clear()
+        model.prefiller.clear()
         return [row for turn in turns for row in _choose(model, turn, clear=not keep)]
 
     def cropped() -> list[torch.Tensor]:
@@ -106,7 +101,7 @@ def _prefix_cache(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
     _close(took)
     assert all(torch.equal(one, other) for one, other in zip(took["ours"][1], took[WITHOUT][1], strict=True))
     name = f"prefix cache: {len(prompts)} choices of {len(logged)} episodes by turns, {_median(ids)} tokens"
-    yield from _against(name, took, {WITHOUT: WORTH, CROPPED: WORTH})
+    yield from against(name, took, {WITHOUT: WORTH, CROPPED: WORTH})
 
 
 def _replies(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
@@ -114,19 +109,11 @@ def _replies(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
     yield from _writing(model, logged[0].writes(), "write states")
 
 
-def _unshared(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
-    """Longer prompts that differ from their first token on."""
-    prompts = _different(model, logged)
-    yield from _writing(model, prompts, "write replies to different prompts")
-    name = f"shared prefix: one sample of each of {UNSHARED} different prompts of {UNSHARED_TOKENS} tokens and more"
-    yield from _against(name, by_turns(_with_and_without_sharing(model, prompts), repeat=2), {})
-
-
 def _samples(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
     """Eight states from one whole history, as the read-time oracle asks for them."""
     prompts = [prompt for one in logged for prompt in one.hindsight(1)]
     asked = [prompt for prompt in prompts for _ in range(SAMPLES)]
-    plain, ids = _plain(model), _ids(model, prompts)
+    plain, ids = plain_of(model), _ids(model, prompts)
     copies = [prompt for prompt in ids for _ in range(SAMPLES)]
     took = by_turns(
         {
@@ -139,12 +126,12 @@ def _samples(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
     took |= by_turns({stock: lambda: _texts(model, plain.write_stock(copies, BUDGET, SAMPLES))}, repeat=1)
     _equal(took)
     name = f"shared prefix: {SAMPLES} samples of each of {len(prompts)} histories, about {_median(ids)} tokens"
-    yield from _against(name, took, dict.fromkeys(took, WORTH))
+    yield from against(name, took, dict.fromkeys(took, WORTH))
 
 
 def _writing(model: HFModel, prompts: Sequence[Prompt], what: str) -> Iterator[Ratio]:
     """Greedy replies, against `generate` and a lean loop, both at their best batch size."""
-    plain, ids = _plain(model), _ids(model, prompts)
+    plain, ids = plain_of(model), _ids(model, prompts)
     stock = best_of(lambda size: plain.write_stock(ids, BUDGET, size), ROWS, lambda work: seconds(work, 1))
     lean = best_of(lambda size: plain.write_lean(ids, BUDGET, size), ROWS, lambda work: seconds(work, 1))
     took = by_turns(
@@ -157,30 +144,7 @@ def _writing(model: HFModel, prompts: Sequence[Prompt], what: str) -> Iterator[R
     )
     _equal(took)
     name = f"{what}: {len(prompts)} prompts, about {_median(ids)} tokens"
-    yield from _against(name, took, {})
-
-
-def _joining(writer: HFModel, reader: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
-    """Episodes that write and choose by turns; requests join the replies under way, or wait until all are done."""
-    writes, choices = logged[0].writes(), logged[0].choices()
-
-    async def episode(number: int) -> None:
-        for step in range(EPISODE_STEPS):
-            await writer.generate(Generate(writes[(7 * number + step) % len(writes)], BUDGET, ALMOST_GREEDY, number))
-            await reader.choose(Choose(choices[(5 * number + step) % len(choices)], LABELS))
-
-    async def episodes() -> None:
-        await asyncio.gather(*(episode(number) for number in range(EPISODES)))
-
-    def work(poll: int) -> None:
-        for model in (writer, reader):
-            model.prefiller.cache.clear()
-        with patch.object(hf, "POLL", poll):
-            asyncio.run(episodes())
-
-    took = by_turns({"ours": lambda: work(hf.POLL), "all replies under way end first": lambda: work(BUDGET)}, repeat=2)
-    name = f"joining: {EPISODES} episodes of {EPISODE_STEPS} states and choices"
-    yield from _against(name, took, {})
+    yield from against(name, took, {})
 
 
 def _overhead(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
@@ -196,18 +160,18 @@ def _overhead(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
         await asyncio.gather(*(episode(number) for number in range(EPISODES)))
 
     def through_dssr() -> None:
-        model.prefiller.cache.clear()
+        model.prefiller.clear()
         asyncio.run(episodes())
 
     def as_lists() -> None:
-        model.prefiller.cache.clear()
+        model.prefiller.clear()
         for step in steps:
             ids = [np.array(one, dtype=np.int32) for one in _ids(model, step)]
             model.batcher.call(lambda ids=ids: _score(model, ids))  # type: ignore[misc]
 
     took = by_turns({"ours": through_dssr, "the engine given lists": as_lists}, repeat=5)
     name = f"batching on idle: {EPISODES} episodes x {EPISODE_STEPS} choices through asyncio"
-    yield from _against(name, took, {})
+    yield from against(name, took, {})
 
 
 def _score(model: HFModel, prompts: list[Ids]) -> None:
@@ -216,14 +180,14 @@ def _score(model: HFModel, prompts: list[Ids]) -> None:
         model.packed.logits(torch.stack([one.state for one in done]))
 
 
-def _nano(part: str) -> HFModel:
+def nano_model(part: str) -> HFModel:
     settings = ModelConfig(backend="hf", path=f"nano/{part}", dtype="float32", device="cpu", threads=1)
     model = load_model(settings)
     assert isinstance(model, HFModel)
     return model
 
 
-def _plain(model: HFModel) -> Plain:
+def plain_of(model: HFModel) -> Plain:
     return Plain(weights_folder(model.name), [model.labels[label] for label in LABELS])
 
 
@@ -238,7 +202,7 @@ def _median(ids: Sequence[Sequence[int]]) -> int:
 def _choose(model: HFModel, prompts: Sequence[Prompt], clear: bool = True) -> list[torch.Tensor]:
     """Log-probabilities by the engine; from an empty prefix cache unless told otherwise."""
     if clear:
-        model.prefiller.cache.clear()
+        model.prefiller.clear()
 
     async def everything() -> list[Any]:
         return await asyncio.gather(*(model.choose(Choose(prompt, LABELS)) for prompt in prompts))
@@ -246,42 +210,26 @@ def _choose(model: HFModel, prompts: Sequence[Prompt], clear: bool = True) -> li
     return [torch.tensor(chosen.logprobs, dtype=torch.float64) for chosen in asyncio.run(everything())]
 
 
-def _write(model: HFModel, prompts: Sequence[Prompt], temperature: float = 0.0) -> list[str]:
+def _write(model: HFModel, prompts: Sequence[Prompt], temperature: float = 0.0, samples: int = 1) -> list[str]:
     """Texts by the engine, from an empty prefix cache."""
-    model.prefiller.cache.clear()
+    model.prefiller.clear()
 
     async def everything() -> list[Any]:
-        requests = [Generate(prompt, BUDGET, temperature, seed) for seed, prompt in enumerate(prompts)]
+        requests = [Generate(one, BUDGET, temperature, seed, None, samples) for seed, one in enumerate(prompts)]
         return await asyncio.gather(*(model.generate(request) for request in requests))
 
     return [reply.text for reply in asyncio.run(everything())]
 
 
 def _with_and_without_sharing(model: HFModel, prompts: Sequence[Prompt]) -> dict[str, Callable[[], list[str]]]:
-    def without() -> list[str]:
-        with patch.object(decode, "LONG_PREFIX", model.context_length):
-            return _write(model, prompts, ALMOST_GREEDY)
-
-    return {"ours": lambda: _write(model, prompts, ALMOST_GREEDY), "a copy of the prompt for each reply": without}
+    return {
+        "ours": lambda: _write(model, prompts, ALMOST_GREEDY, SAMPLES),
+        "a copy of the prompt for each reply": lambda: _write(model, prompts, ALMOST_GREEDY),
+    }
 
 
 def _texts(model: HFModel, written: Sequence[Sequence[int]]) -> list[str]:
     return [model.tokenizer.decode(tokens) for tokens in written]
-
-
-def _different(model: HFModel, logged: Sequence[Logged]) -> list[Prompt]:
-    """Prompts of UNSHARED_TOKENS and a few more, from pieces of the histories."""
-    found: list[Prompt] = []
-    pieces = [one.histories()[-1][1].content.split("\n\n") for one in logged]
-    for number in range(UNSHARED):
-        blocks = pieces[number % len(pieces)]
-        system, shown = Message("system", f"{number}. Keep what matters."), ""
-        for block in blocks[number // 2 % (len(blocks) // 2) :]:
-            shown += block + "\n\n"
-            if model.prompt_tokens((system, Message("user", shown))) >= UNSHARED_TOKENS:
-                break
-        found.append((system, Message("user", shown)))
-    return found
 
 
 def _close(took: dict[str, tuple[float, list[torch.Tensor]]]) -> None:
@@ -296,6 +244,6 @@ def _equal(took: dict[str, tuple[float, list[str]]]) -> None:
         assert texts == took["ours"][1], f"texts of {way} differ from ours"
 
 
-def _against(name: str, took: Mapping[str, tuple[float, object]], goals: Mapping[str, float]) -> list[Ratio]:
+def against(name: str, took: Mapping[str, tuple[float, object]], goals: Mapping[str, float]) -> list[Ratio]:
     """One row for each way that is not ours."""
     return [faster(name, took["ours"][0], took[way][0], way, goals.get(way)) for way in took if way != "ours"]

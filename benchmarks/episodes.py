@@ -14,9 +14,8 @@ from dssr.measure.audit import history_at, options_of
 from dssr.measure.lag import chunks_of, without
 from dssr.models.base import Message, Model
 from dssr.types import Cell, Job, Played, View
-from dssr.worlds.archive import Worlds
+from dssr.worlds.archive import Worlds, make_archive
 from dssr.worlds.base import Words
-from dssr.worlds.make import make_archive
 
 GAMES, BUDGET, FILLER, ACTIONS, BLOCK = 2, 80, 40, 40, 5
 Prompt = tuple[Message, ...]

@@ -14,6 +14,7 @@ from tests.tiny import make_tiny
 
 from benchmarks.common import Ratio, faster, seconds
 from dssr.agent.episode import Agent, play_job
+from dssr.agent.leaks import Watch
 from dssr.agent.memory import Kit, Prompted, enforce, load_memory
 from dssr.agent.prompts import load_prompts
 from dssr.agent.reader import Reader
@@ -24,8 +25,7 @@ from dssr.models.engine.hf import HFModel
 from dssr.models.load import load_model
 from dssr.models.scripted import ScriptedModel
 from dssr.types import Cell, Job, Played, View
-from dssr.worlds.archive import Archive, Worlds
-from dssr.worlds.make import make_archive
+from dssr.worlds.archive import Archive, Worlds, make_archive
 
 SIZES, HORIZON, CANDIDATES = (1, 4, 12), 40, 6
 Asked = list[tuple[int, str, tuple[int, ...]]]
@@ -64,7 +64,7 @@ class Setting:
 
     def forward(self) -> Forward:
         tokenizer = self.reader.tokenizer
-        return Forward(self.memory, self.reader, tokenizer, self.budget, self.goal, self.played.steps)
+        return Forward(self.memory, self.reader, tokenizer, self.budget, self.goal, self.played.steps, Watch("", ""))
 
     def naive(self) -> Naive:
         return Naive(self.memory, self.reader, self.budget, self.goal, self.played.steps)
@@ -75,7 +75,7 @@ def compare(name: str, model: Model, archive: Archive, budget: int, points: int,
     worlds = Worlds(archive)
     agent = Agent(worlds, model, Reader(model), load_prompts(), max_actions)
     try:
-        setting = _play(agent, archive.games()[0].id, budget)
+        setting = _play(agent, model, archive.games()[0].id, budget)
     finally:
         worlds.close()
     asked = asyncio.run(_asked(setting, points))
@@ -106,15 +106,15 @@ def compare(name: str, model: Model, archive: Archive, budget: int, points: int,
     ]
 
 
-def _play(agent: Agent, game: str, budget: int) -> Setting:
+def _play(agent: Agent, model: Model, game: str, budget: int) -> Setting:
     job = Job(game, Cell("summary", budget, 0, "post"), seed=0, temperature=0.0, epsilon=0.0, driver="reader")
     played = asyncio.run(play_job(job, agent))
     if played.episode.error is not None:
         raise AssertionError(played.episode.error)
-    memory = load_memory("summary", Kit(budget, agent.reader.tokenizer, agent.writer, None, 0.0, 0), agent.prompts)
+    memory = load_memory("summary", Kit(budget, model.tokenizer, model, None, 0.0, 0), agent.prompts)
     assert isinstance(memory, Prompted)
     with agent.worlds.playing(game) as world:
-        return Setting(memory, agent.reader, budget, world.goal, played)
+        return Setting(memory, Reader(model), budget, world.goal, played)
 
 
 async def _asked(setting: Setting, points: int) -> Asked:
@@ -166,7 +166,7 @@ class _Single:
 def _time(model: Model, work: Callable[[], Awaitable[Scores]]) -> float:
     async def go() -> None:
         if isinstance(model, HFModel):
-            model.prefiller.cache.clear()  # what the other way left there must not help
+            model.prefiller.clear()  # what the other way left there must not help
         await work()
 
     return seconds(lambda: asyncio.run(go()), repeat=1)

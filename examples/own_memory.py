@@ -1,7 +1,7 @@
 """A memory of your own is a class with one method. Budget, leak check, audit and report work on it as on ours.
 
 python examples/own_memory.py
-dssr diagnose --config demo --memory own_memory:Newest --memory own_memory:Shortened     (from this folder)
+dssr diagnose --config demo --memory examples/own_memory.py:Newest --memory examples/own_memory.py:Shortened
 """
 
 import sys

@@ -14,7 +14,7 @@ from dssr.session import Verb
 ROOT = Path(__file__).parents[1]
 VERBS = ["make_games", "diagnose", "lag", "audit", "fork", "check", "reader_train", "reader_accept", "train"]
 VERBS += ["continuation", "evaluate", "gates", "report", "export", "plan", "play", "judge", "approve", "transfer"]
-VERBS += ["reader_curve"]
+VERBS += ["reader_curve", "plan_audit"]
 QUICK = "scripted"
 """Examples run with rules instead of a network here: what is tested is the way through the API."""
 
@@ -85,6 +85,16 @@ def test_own_memories_run(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in episodes.read_text().splitlines()]
     assert {row["job"]["cell"]["memory"].rpartition(":")[2] for row in rows} == {"summary", "Newest", "Shortened"}
     assert [row["error"] for row in rows] == [None] * len(rows)
+
+
+def test_own_traces_run(tmp_path: Path) -> None:
+    """Catches the example of a log and a memory of one's own that no longer fits the interface."""
+    (tmp_path / "own_trace.py").write_text((ROOT / "examples" / "own_trace.py").read_text())
+    log = ROOT / "examples" / "logs" / "mini-swe-agent-issue.traj.json"
+    done = run(f"import own_trace; own_trace.main({str(log)!r}, 'scripted')", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "own_trace:Values: " in done.stdout
+    assert Path(tmp_path, done.stdout.strip().splitlines()[-1].removeprefix("page: ")).is_file()
 
 
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

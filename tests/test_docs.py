@@ -151,6 +151,8 @@ def test_every_variant_is_explained() -> None:
     for page in ("method.md", "training.md"):
         text = (ROOT / "docs" / page).read_text()
         assert all(f"`{name}`" in text for name in variants.names(configs.load("paper").writer)), page
+    chains = (ROOT / "docs" / "training.md").read_text()
+    assert all(f"`{name}`" in chains for name in variants.CHAINS)
 
 
 def blocks(language: str) -> dict[str, str]:
@@ -226,7 +228,7 @@ def test_a_summary_holds_only_what_the_page_explains(archive: Any, tmp_path: Pat
     keys = {*info, *info["provenance"], *keys_of(json.loads((tmp_path / "run" / "summary.json").read_text()))}
     assert {re.sub(r"_(low|high)$", "", key) for key in keys} <= named
     logs = {path.stem for path in (tmp_path / "run").glob("*.jsonl")}
-    assert logs == {"episodes", "steps", "prompts", "audits", "lags"}
+    assert logs == {"episodes", "steps", "prompts", "audits", "lags", "searches"}
 
 
 def keys_of(value: Any) -> set[str]:

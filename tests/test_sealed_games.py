@@ -21,16 +21,17 @@ from dssr.config import (
     ProtocolConfig,
     ReaderConfig,
     StatsConfig,
+    StudyConfig,
     WriterConfig,
 )
 from dssr.errors import DssrError, GameError, RecordError, SealError, StatsError, UsageError
+from dssr.record.log import DIGESTS
 from dssr.record.run import Run
 from dssr.session import Verb
 from dssr.types import Episode, Game
 from dssr.worlds.archive import MANIFEST, Archive
 from dssr.worlds.base import settled
-from dssr.worlds.cooking.domain import Cooking
-from dssr.worlds.cooking.world import CookingWorld
+from dssr.worlds.cooking.world import Cooking, CookingWorld
 
 GAME = "test-1-000"
 
@@ -50,9 +51,11 @@ class Place:
             protocol=ProtocolConfig(fillers=(0,), max_actions=6),
             writer_model=ModelConfig(backend="scripted", path="scripted", context_length=65536),
             agent=AgentConfig(memories=("summary",), budgets=(32,)),
-            gates=GatesConfig(budget=32),
+            gates=GatesConfig(budget=32, far=0),
+            study=StudyConfig(walks=(0,)),
             measure=MeasureConfig(points=1, oracle_samples=1),
             stats=StatsConfig(resamples=50),
+            reader=ReaderConfig(accept=0.0, accept_games=1),
             continuation=ContinuationConfig(budget=32),
         )
         self.config = settled(made)
@@ -60,8 +63,6 @@ class Place:
         self.run = folder / "evaluation"
         dssr.evaluate(self.config, out=self.run)
         self.episode = next(iter(Run.open(self.run).read("episodes", Episode))).key
-        self.bare = folder / "bare"
-        shutil.copytree(self.run, self.bare, ignore=shutil.ignore_patterns("audits.jsonl"))
         self.tested = Archive.open(folder / "data" / "one").games("test")
         for tree in self.trees():
             tree.unlink()
@@ -102,7 +103,8 @@ CASES: dict[str, tuple[Callable[[Place], object], type[DssrError] | None]] = {
     "plan valid": (lambda at: dssr.plan(at.config, calibrate=True), None),
     "fork": (lambda at: dssr.fork(at.run, at.episode, 0), SealError),
     "lag": (lambda at: dssr.lag(at.run), SealError),
-    "audit": (lambda at: dssr.audit(at.bare), SealError),
+    "audit": (lambda at: dssr.audit(at.run), SealError),
+    "plan_audit": (lambda at: dssr.plan_audit(at.run), SealError),
     "check": (lambda at: dssr.check(at.run), SealError),
     "check_games": (lambda at: dssr.check_games(at.config), None),
     "game_stats": (lambda at: dssr.game_stats(at.config), None),
@@ -120,11 +122,14 @@ CASES: dict[str, tuple[Callable[[Place], object], type[DssrError] | None]] = {
     "gates": (lambda at: dssr.gates(at.config, write=True), None),
     "amend": (lambda at: dssr.amend("G9", "No such gate.", at.config), RecordError),
     "judge": (lambda at: dssr.judge("G9", [at.run], at.config), RecordError),
-    # These three need weights; below they train for real.
-    "train": (lambda at: dssr.train(at.config), UsageError),
+    # These lack what they start from; below they train for real.
+    "train": (lambda at: dssr.train(at.config, "k1"), UsageError),
     "train_seeds": (lambda at: dssr.train_seeds(at.config), UsageError),
     "reader_train": (lambda at: dssr.reader_train(at.config), UsageError),
     "reader_curve": (lambda at: dssr.reader_curve(at.config), UsageError),
+    "study": (lambda at: dssr.study(at.config, stage="accept", out=out(at, "study")), None),
+    "study_states": (lambda at: dssr.study_states(at.config, out=out(at, "study")), None),
+    "study_plan": (lambda at: dssr.study_plan(at.config, out=out(at, "study")), None),
     "transfer": (lambda at: dssr.transfer([at.run]), StatsError),
 }
 """What is called, and how it is refused; None when it does its work on other games."""
@@ -196,8 +201,8 @@ def test_an_adapter_that_is_not_the_approved_one_is_refused(place: Place, archiv
 
 
 def relisted(archive: Archive, folder: Path, **changes: Any) -> Path:
-    """A copy of the archive whose manifest calls a test game something else."""
-    shutil.copytree(archive.folder / "one", folder, ignore=shutil.ignore_patterns("trees", "seal"))
+    """A copy of the archive whose manifest calls a test game something else, by a forger who drops its digests too."""
+    shutil.copytree(archive.folder / "one", folder, ignore=shutil.ignore_patterns("trees", "seal", DIGESTS))
     games = [msgspec.json.decode(line) for line in (folder / MANIFEST).read_bytes().splitlines()]
     edited = [game | changes if game["id"] == GAME else game for game in games]
     (folder / MANIFEST).write_bytes(b"".join(msgspec.json.encode(game) + b"\n" for game in edited))

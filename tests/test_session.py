@@ -2,24 +2,28 @@
 
 import asyncio
 import shutil
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from tests.tiny import finished_again
 
-from dssr.agent.store import save, stored
 from dssr.config import AgentConfig, Config, GamesConfig, ModelConfig, ProtocolConfig, StatsConfig
-from dssr.errors import GameError, LeakError, RecordError, SealError, UsageError
+from dssr.errors import GameError, LeakError, RecordError, SealError
 from dssr.measure.diagnose import diagnose, evaluate, measure_grid
-from dssr.measure.episodes import audit
 from dssr.measure.ledger import approve
+from dssr.measure.logs import audit
 from dssr.measure.plan import grid_of
+from dssr.measure.study import Study
 from dssr.models.base import Generate, Generated
 from dssr.models.scripted import ScriptedModel
 from dssr.record.run import Run
-from dssr.session import Session, Stage, run_now, verb
-from dssr.types import Audit, Played
+from dssr.scale.shards import each
+from dssr.session import Bench, Session, Stage, run_now, verb
+from dssr.types import Audit, Cell, Standing
 from dssr.worlds.archive import Archive
 from dssr.worlds.base import settled
 
@@ -106,6 +110,30 @@ def test_models_are_closed_once_whatever_happens(
         ):
             pass  # the lock is free
     assert model.closed == 1
+
+
+def test_a_second_reader_neither_continues_the_firsts_run_nor_gets_its_answers(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches R2's numbers among R1's: a run begun under one reader and continued under another, whose cached answers
+    lie in the same folder."""
+    config = msgspec.structs.replace(config, cache_gib=1.0)
+    diagnose(config, out=tmp_path / "first", workers=1)
+    second = msgspec.structs.replace(config.writer_model, path="scripted-2", retention=0.5)
+    other = msgspec.structs.replace(config, reader_model=second)
+    loading(monkeypatch, Closing(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        diagnose(config, out=tmp_path / "broken", workers=1)
+    monkeypatch.undo()
+    with pytest.raises(
+        RecordError, match=r"made with other settings \(.*reader_model.*resume it with the settings in its"
+    ):
+        diagnose(other, out=tmp_path / "broken", resume=True, workers=1)
+    diagnose(other, out=tmp_path / "second", workers=1)
+    alone = msgspec.structs.replace(other, cache_gib=0.0)
+    diagnose(alone, out=tmp_path / "alone", workers=1)
+    with_r1s, fresh = (list(Run.open(tmp_path / name).read("audits", Audit)) for name in ("second", "alone"))
+    assert with_r1s == fresh
 
 
 def test_the_seal_breaks_after_everything_has_loaded(
@@ -205,24 +233,22 @@ def test_an_altered_test_game_is_told_before_the_seal_breaks(config: Config, tmp
 
 
 def test_a_leak_fails_the_run_in_the_frame(config: Config, tmp_path: Path) -> None:
-    """Catches a verb whose run is finished although a stored prompt shows a secret."""
-
-    async def go() -> None:
-        async with Session(config) as session:
-            grid = grid_of(config, session.archive, games=1)
-            played = next(stored(await measure_grid(session, grid, tmp_path / "clean")))
-            with session.worlds.playing(played.episode.job.game) as world:
-                facts = world.start().moment.privileged.facts
-            secrets = "\n".join(f"{fact.name}({', '.join(fact.args)})" for fact in facts if len(fact.args) == 2)
-            planted = msgspec.structs.replace(played.prompts[0], messages=(("user", secrets),))
-            with session.run(tmp_path / "leaking", "diagnose", (), {}) as (made, _):
-                save(made, Played(played.episode, played.steps, (planted,)))
-                session.finish(made, {})
-
-    with pytest.raises(LeakError, match="marked failed"):
-        asyncio.run(go())
+    """Catches a verb whose run is finished although one of its prompts shows a secret, here a fact in the instruction
+    of the reader, and one that is finished after all when it is continued."""
+    with closing(Session(config).archive.world("valid-1-000")) as world:
+        facts = world.start().moment.privileged.facts
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    secret = next(f"{fact.name}({', '.join(fact.args)})" for fact in facts if len(fact.args) == 2)
+    (texts / "reader.txt").write_text(f"Choose. {secret}")
+    agent = msgspec.structs.replace(config.agent, prompts=str(texts))
+    told = msgspec.structs.replace(config, agent=agent)
+    with pytest.raises(LeakError, match=r"marked failed: \d+ prompts show a secret, the first a fact in a reader"):
+        diagnose(told, out=tmp_path / "leaking")
     assert Run.open(tmp_path / "leaking").failure is not None
     assert Run.open(tmp_path / "leaking").summary is None
+    with pytest.raises(RecordError, match="is finished"):
+        diagnose(told, out=tmp_path / "leaking", resume=True)
 
 
 def test_owed_work_is_done_once_and_told(config: Config, tmp_path: Path) -> None:
@@ -232,15 +258,15 @@ def test_owed_work_is_done_once_and_told(config: Config, tmp_path: Path) -> None
     async def go(stop: int | None) -> list[str]:
         done: list[str] = []
 
-        def watch(stage: str, count: int, of: int) -> None:
-            told.append((stage, count, of))
-            if stop is not None and count == stop:
-                raise KeyError(count)
+        def watch(here: Standing) -> None:
+            told.append((here.stage, here.done, here.of))
+            if stop is not None and here.done == stop:
+                raise KeyError(stop)
 
         async with Session(config, watch) as session:
             with session.run(tmp_path / "run", "work", (), {}, resume=True) as (run, _):
 
-                async def work(item: str) -> str:
+                async def work(bench: Bench, item: str) -> str:
                     await asyncio.sleep(0.01 * (5 - int(item)))
                     done.append(item)
                     return item
@@ -248,7 +274,7 @@ def test_owed_work_is_done_once_and_told(config: Config, tmp_path: Path) -> None
                 def keep(item: str) -> None:
                     run.append("items", item, Audit(item, 0, 0, 0.0, 0.0, 0.0, "", None))
 
-                await session.work(run, Stage("items", "items", [*"01234"], str, work, keep))
+                await session.work(run, Stage("items", "items", [*"01234"], str, tuple, partial(each, work), keep))
         return done
 
     with pytest.raises(KeyError):
@@ -294,9 +320,16 @@ def test_stored_episodes_are_audited_as_they_would_have_been(config: Config, tmp
     for file in (tmp_path / "whole").iterdir():
         if file.name != "audits.jsonl":
             (bare / file.name).write_bytes(file.read_bytes())
-    study = audit(bare)
-    found, expected = ({one.step: one for one in run.read("audits", Audit)} for run in (study.runs[-1], whole.runs[0]))
-    assert found == expected
+    study = audit(finished_again(bare))
+
+    def losses(study: Study) -> dict[tuple[Cell, str, int], tuple[float, ...]]:
+        return {
+            (cell, game, one.step): (one.delta, one.beta, one.kappa, one.nll_state)
+            for cell, games in study.audits.items()
+            for game, found in games.items()
+            for one in found
+        }
+
+    assert losses(study) == losses(whole)
     assert study.runs[-1].path.name == "bare-audit"
-    with pytest.raises(UsageError, match="no episode left to audit"):
-        audit(tmp_path / "whole")
+    assert losses(audit(tmp_path / "whole", out=tmp_path / "again")) == losses(whole)

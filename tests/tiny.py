@@ -102,3 +102,12 @@ def tiny_adapters(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
     """Folders of two adapters of it, by name."""
     place = tmp_path_factory.mktemp("adapters")
     return {name: str(make_adapter(place / name, tiny, seed)) for seed, name in enumerate(("first", "second"), start=1)}
+
+
+def finished_again(path: Path) -> Path:
+    """A finished run that a test changed on purpose, with digests that fit: as if it had been made so."""
+    from dssr.record.log import Content, write_digests
+
+    files = [*path.glob("*.jsonl"), path / "run.json", path / "summary.json"]
+    write_digests(path, {file.name: Content.in_file(file) for file in files})
+    return path

@@ -23,7 +23,7 @@ from dssr.types import Protocol
 
 Edges = Sizes
 """Lower edges of bins, which rise; the last bin has no end."""
-PROMPTED = ("summary", "belief", "slots", "guide")
+PROMPTED = ("summary", "belief", "slots", "guide", "verbatim")
 """The memories that are a prompt to the writer's model, and so can be trained."""
 
 
@@ -67,10 +67,12 @@ class ModelConfig(Section, frozen=True):
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     device: Text = "auto"
     threads: Size = 0
-    """Intra-op threads; 0 leaves the library's choice."""
+    """Intra-op threads; 0 leaves the library's choice, which on a CPU is one for each worker."""
     context_length: Count = 16384
     url: Text | None = None
     """Base address of a server."""
+    urls: tuple[Text, ...] = ()
+    """Server only: further addresses that serve the same model; requests are spread over all."""
     identity: Text | None = None
     """Server only: a name of your own for the served model, which then stands in its fingerprint for the address and
     the probe's answer; for those who move the same model to another address and want to keep its cached answers."""
@@ -111,6 +113,8 @@ class AgentConfig(Section, frozen=True):
     """Of the writer in evaluation."""
     epsilon: Share = 0.0
     """Exploration of the reader in evaluation."""
+    write_seconds: Positive = 600.0
+    """Most that one write of a memory of your own may take; the time it waits for the model is not counted."""
 
 
 class MeasureConfig(Section, frozen=True):
@@ -197,6 +201,8 @@ class ReaderConfig(Section, frozen=True):
     """Share of training games kept for monitoring."""
     accept: Share = 0.8
     """Least online success with full history at filler 0."""
+    accept_games: Count = 10
+    """Least number of games that it is judged on."""
     trained: bool = False
     """Whether the reader is an adapter that `dssr reader train` makes: then nothing is measured with the bare model."""
 
@@ -239,10 +245,39 @@ class WriterConfig(Section, frozen=True):
     outcome_gap: NonNegative = 0.2
     a4_candidates: Count = 12
     a4_temperature: NonNegative = 1.1
+    chain_points: Count = 400
+    """Write points from which whole chains of rewrites are sampled."""
+    chain_candidates: Annotated[int, Meta(ge=2)] = 6
+    """Chains from a point, the greedy one among them."""
+    chain_temperature: NonNegative = 0.8
+    chain_targets: Count = 8
+    """Decisions at which a chain is judged: the first ones after its point."""
+    chain_horizon: Count = 60
+    """Steps within which these decisions may lie."""
+    chain_fillers: Sizes = (5, 10, 20)
+    """Filler of the episodes that each round collects; the last one goes on."""
+    chain_learning_rate: Positive = 1e-4
     seeds: Count = 3
     selection_budget: Count = 128
     validation_games: Count | None = None
     """Games per level on which rounds are compared; all when unset."""
+
+
+class TracesConfig(Section, frozen=True):
+    """Audits of logs."""
+
+    distractors: Count = 3
+    """Other actions put beside the logged one where a reader can only be asked to choose."""
+    lapse: Annotated[float, Meta(gt=0, lt=1)] = 0.1
+    """Of sampled choices: the chance of a blind one that the loss allows for, which keeps it finite."""
+    repeats: Count = 4
+    """Independent estimates of one sampled choice's loss, which are averaged."""
+    sensitive: Positive = 2.0
+    """Standard errors by which a reader must respond to what it is shown before its losses are believed."""
+    controls: Count = 6
+    """Decisions of a log on which the reader is tested, at most."""
+    least: Annotated[int, Meta(ge=2)] = 3
+    """Decisions that need an earlier value, below which a reader's response is not tested."""
 
 
 class ContinuationConfig(Section, frozen=True):
@@ -253,6 +288,23 @@ class ContinuationConfig(Section, frozen=True):
     """At a point; fewer than two cannot be ranked."""
     memory: Text = "summary"
     budget: Count = 128
+
+
+class StudyConfig(Section, frozen=True):
+    """Sizes of the whole study, `dssr study`."""
+
+    second: Text | None = None
+    """Configuration of the second reader; without one, or with `none`, what needs it is left out."""
+    variants: Names | None = None
+    """Ways of training the writer that are compared; all when unset. The main one is trained in any case."""
+    wide_games: Count | None = None
+    """Validation games per level for the grid of all prompted memories and for the walks' protocols; all when unset."""
+    wide_test_games: Count | None = None
+    """Test games per level for what no gate looks at: the other budgets, `lastk`, `oracle-b`; all when unset."""
+    walks: Sizes = (0, 2, 3, 5, 7, 9, 10, 15, 20, 30, 40)
+    """Fillers of the finer grid."""
+    walk_games: Count | None = None
+    """Validation games per level for the finer grid; all when unset."""
 
 
 class Config(Section, frozen=True):
@@ -278,6 +330,8 @@ class Config(Section, frozen=True):
     reader: ReaderConfig = field(default_factory=ReaderConfig)
     writer: WriterConfig = field(default_factory=WriterConfig)
     continuation: ContinuationConfig = field(default_factory=ContinuationConfig)
+    study: StudyConfig = field(default_factory=StudyConfig)
+    traces: TracesConfig = field(default_factory=TracesConfig)
 
     @property
     def reads_with(self) -> ModelConfig:
@@ -290,9 +344,9 @@ class Config(Section, frozen=True):
         return self.agent.budget_tokenizer or self.reads_with.path
 
     def content(self) -> dict[str, Any]:
-        """What the configuration computes, as plain values; where files lie is no part of it."""
+        """What one run computes, as plain values; where files lie and which runs a study has are no part of it."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
-        for place in ("data", "runs", "cache_gib"):
+        for place in ("data", "runs", "cache_gib", "study"):
             del plain[place]
         return plain
 

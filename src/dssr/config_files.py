@@ -72,7 +72,25 @@ def _decoded(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} nests deeper than any setting does; write it flatter.") from None
     except (msgspec.DecodeError, ValueError, OSError) as error:
         raise ConfigError(f"{path} cannot be read as TOML: {error}.") from error
+    for section, keys in FOLDER_KEYS.items():
+        table = plain.get(section)
+        if isinstance(table, dict):
+            _found_beside(path.parent, table, keys)
+            if isinstance(table.get("adapters"), dict):
+                _found_beside(path.parent, table["adapters"], tuple(table["adapters"]))
     return plain
+
+
+FOLDER_KEYS = {"writer_model": ("path", "tokenizer"), "reader_model": ("path", "tokenizer"), "agent": ("prompts",)}
+"""Settings that may name a folder, by section."""
+
+
+def _found_beside(folder: Path, table: dict[str, Any], keys: tuple[str, ...]) -> None:
+    """A folder that lies beside the file is meant as seen from there, wherever the program is started."""
+    for key in keys:
+        value = table.get(key)
+        if isinstance(value, str) and value and folder != Path() and (folder / value).is_dir():
+            table[key] = str(folder / value)
 
 
 def _base_of(path: Path, base: object) -> Path | None:

@@ -5,7 +5,7 @@ work inside it:
 
     async with Session(config, progress) as session:
         with session.run(place, "diagnose", jobs, arguments, resume) as (run, agent):
-            await session.work(run, Stage("episodes", "episodes", jobs, key, do, store))
+            await session.work(run, Stage("episodes", "episodes", jobs, key, group, do, store))
             session.finish(run, summary)
 
 Whatever happens inside, an error or Ctrl-C included, what the session opened is closed again.
@@ -13,31 +13,35 @@ Whatever happens inside, an error or Ctrl-C included, what the session opened is
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property, partial, update_wrapper
+from dataclasses import dataclass, replace
+from functools import cached_property, partial, update_wrapper, wraps
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from dssr.agent.episode import AT_ONCE, Agent, episode_key, in_order, play_job
+from dssr.agent.episode import Agent, episode_key, play_job
 from dssr.agent.leaks import refuse_leaks, share
 from dssr.agent.memory import Kit, identity_of, is_reference, load_memory, split_name
 from dssr.agent.prompts import Prompts, load_prompts
 from dssr.agent.reader import Reader
 from dssr.agent.store import save
 from dssr.config import Config, load
-from dssr.errors import ConfigError
+from dssr.config_files import names
+from dssr.errors import ConfigError, GameError, WorkerError, in_one_sentence
 from dssr.models.base import Model, Tokenizer
-from dssr.models.load import load_models, load_tokenizer
+from dssr.models.cache import CachedModel
+from dssr.models.load import bare, load_models, load_tokenizer
 from dssr.record.run import Run, now
 from dssr.record.seal import Approval, Evaluation, Seal
+from dssr.scale.cluster import ARCHIVE, Cluster, Parcel, RayWorker, config_there, parcels_of
+from dssr.scale.processes import ProcessWorker, on_gpu, processes_for
+from dssr.scale.shards import AT_ONCE, Dispatch, ThisProcess, Work, Worker, cut, each
 from dssr.seeds import digest_of
-from dssr.types import Job, Played, Progress, Split
-from dssr.worlds.archive import Archive, Worlds
+from dssr.types import Counts, Job, Played, Progress, Split, Standing, Workers
+from dssr.worlds.archive import Archive, Worlds, provided
 from dssr.worlds.base import settled
-from dssr.worlds.make import provided
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -47,23 +51,81 @@ TRIAL_BUDGET = 64
 """Tokens of the state with which a memory is built once before anything starts: a misspelt one is told at once."""
 
 
-def silent(stage: str, done: int, of: int) -> None:
+def silent(standing: Standing) -> None:
     """Progress that nobody watches."""
+
+
+def counted(progress: Progress, stage: str) -> Callable[[int, int], None]:
+    """Progress of a stage that only counts: (done, of)."""
+    return lambda done, of: progress(Standing(stage, done, of))
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a piece of work has before it, in whichever process it is done."""
+
+    agent: Agent
+    config: Config
+
+
+@dataclass(frozen=True)
+class WorkerSession:
+    """How another process opens what the runs of a session share."""
+
+    config: Config
+    archive: Path
+    jobs: tuple[Job, ...]
+    tested: bool
+    """The jobs are those of an approved evaluation, which the driver has opened."""
+    bare_reader: bool
+    models: Mapping[str, str]
+    """Fingerprints that the models there must have too."""
+
+    def open(self) -> "Session":
+        """A session with its agent ready; refuses models that would answer otherwise than the driver's."""
+        session = Session(self.config, archive=Archive.open(self.archive), bare_reader=self.bare_reader)
+        if self.tested:
+            session.archive.unseal()
+        agent = session.agent(self.jobs)
+        found = fingerprints(agent, (job.cell.memory for job in self.jobs))
+        if found != dict(self.models):
+            other = ", ".join(sorted(role for role in self.models if found.get(role) != self.models[role]))
+            raise WorkerError(
+                f"A worker's models answer otherwise than the driver's ({other}): its processor or the versions of its "
+                "packages differ; use machines that are alike."
+            )
+        session.bench = Bench(agent, self.config)
+        return session
+
+    def parcels(self) -> dict[str, Parcel]:
+        """What another machine needs of this one: the games played, prompts and adapters. Weights must be there."""
+        return parcels_of(self.config, self.archive, [job.game for job in self.jobs])
+
+    def settle(self, place: Callable[[str], Path]) -> "WorkerSession":
+        """The same on a machine where `place` gives the folder of each parcel."""
+        return replace(self, config=config_there(self.config, place), archive=place(ARCHIVE))
 
 
 @dataclass(frozen=True)
 class Stage(Generic[T, R]):
-    """Work that a run owes, item by item; an item whose key is in the log is done."""
+    """Work that a run owes, item by item; an item whose key is in the log is done.
+
+    Neighbours of one `group` are one shard: `do` gets them together, in this process or in another one, and gives a
+    result for each. It is a function of a module, or a `partial` of one, and knows nothing but its bench and items.
+    """
 
     name: str
     """As progress shows it."""
     log: str
     items: Sequence[T]
     key: Callable[[T], str]
-    do: Callable[[T], Awaitable[R]]
+    group: Callable[[T], tuple[str, ...]]
+    """What the items of a shard have in common, the game first."""
+    do: Work[Bench, T, R]
     store: Callable[[R], None]
     """Called in the order of the items, whatever finishes first."""
     at_once: int = AT_ONCE
+    """Items under way together in one worker."""
 
 
 class Session:
@@ -76,8 +138,11 @@ class Session:
         archive: Archive | None = None,
         models: tuple[Model, Model] | None = None,
         bare_reader: bool = False,
+        workers: Workers | int | None = None,
     ) -> None:
-        """`archive` and `models` (writer, reader) may be handed in; then they stay the caller's to close.
+        """`workers` share the work: so many processes, those of a cluster, or, with None, as many as it is worth.
+
+        `archive` and `models` (writer, reader) may be handed in; then they stay the caller's to close.
 
         `bare_reader` is for work that measures nothing with the reader: its own training, which starts from the base
         model, and a plan.
@@ -86,6 +151,10 @@ class Session:
         self.progress = progress
         self._given = models
         self._bare_reader = bare_reader
+        self.workers = workers if isinstance(workers, Workers) else Workers(workers)
+        self._crew: Sequence[ProcessWorker | RayWorker] = ()
+        self._cluster: Cluster | None = None
+        self._opening: WorkerSession | None = None
         self._loaded: tuple[Model, Model] | None = None
         if archive is not None:
             self.archive = archive
@@ -99,7 +168,11 @@ class Session:
         await self.close()
 
     async def close(self) -> None:
-        """Close worlds and models; the session can be used again, and opens them anew."""
+        """Close workers, worlds and models; the session can be used again, and opens them anew."""
+        await self._dismiss()
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            cluster.close()
         if "worlds" in self.__dict__:
             self.worlds.close()
             del self.worlds
@@ -112,7 +185,16 @@ class Session:
     @cached_property
     def archive(self) -> Archive:
         """The games of the configuration."""
-        return Archive.open(provided(Path(self.config.data) / self.config.games.archive))
+        folder = provided(Path(self.config.data) / self.config.games.archive)
+        if not folder.exists():
+            games = self.config.games
+            count = len(games.levels) * (games.train + games.valid + games.test)
+            raise GameError(
+                f"{folder} is no game archive: make it with `dssr games make {config_option(self.config)}` ({count} "
+                f"games, about {max(1, round(count * SECONDS_A_GAME / 60))} minutes), or use `--config demo`, whose "
+                "six games are shipped."
+            )
+        return Archive.open(folder)
 
     @cached_property
     def worlds(self) -> Worlds:
@@ -166,6 +248,7 @@ class Session:
             max_actions=self.config.protocol.max_actions,
             quotas=share(jobs, self.config.measure.stored_prompts, self.config.seed),
             counted_by=self.tokenizer,
+            write_seconds=self.config.agent.write_seconds,
         )
         for memory in dict.fromkeys(job.cell.memory for job in jobs):
             if not is_reference(memory):
@@ -191,21 +274,26 @@ class Session:
         the run ends.
         """
         Run.check_place(place, resume)
+        if self.workers.ray is not None and self._cluster is None:
+            self._cluster = Cluster(self.workers.ray)
         tested = split == "test"
         if tested:
             self.seal.check_approved(self._evaluation(jobs, arguments, {}), models_known=False)
         agent = self._agent(jobs) if tested else self.agent(jobs)
         models = fingerprints(agent, (job.cell.memory for job in jobs))
+        self.bench = Bench(agent, self.config)
+        self._opening = WorkerSession(self.config, self.archive.folder, tuple(jobs), tested, self._bare_reader, models)
+        asked: dict[str, Any] = {"config": self.config, "models": models, "arguments": arguments}
 
         def start() -> Run:
-            return Run.start(
-                place, command=command, config=self.config, models=models, arguments=arguments, resume=resume
-            )
+            return Run.start(place, command=command, contents=self._contents(jobs), resume=resume, **asked)
 
         if not tested:
             with start() as run:
                 yield run, agent
             return
+        for model in self.models:
+            bare(model)  # weights that wait for their first call could refuse to load after it broke
         with self.seal.open(self._evaluation(jobs, arguments, models), place, resume, start) as run:
             self.archive.unseal()
             try:
@@ -221,41 +309,100 @@ class Session:
 
     def _evaluation(self, jobs: Sequence[Job], arguments: Mapping[str, Any], models: Mapping[str, str]) -> Evaluation:
         """All that decides what a run on test games computes, the games' files verified."""
+        for name in dict.fromkeys(job.game for job in jobs):
+            self.archive.verify(self.archive.game(name))
+        return Evaluation.of(self.config, arguments, models, self._contents(jobs))
+
+    def _contents(self, jobs: Sequence[Job]) -> dict[str, str]:
+        """Digests of what decides a run beside its settings and models."""
         games = [self.archive.game(name) for name in dict.fromkeys(job.game for job in jobs)]
-        for game in games:
-            self.archive.verify(game)
-        contents = {
+        return {
             "games": digest_of([(game.id, game.md5) for game in games]),
             "prompts": digest_of(self.prompts.texts),
             **{memory: identity_of(memory, self.prompts) for memory in dict.fromkeys(job.cell.memory for job in jobs)},
         }
-        return Evaluation.of(self.config, arguments, models, contents)
 
     async def work(self, run: Run, stage: Stage[T, R]) -> None:
         """Do what the run still owes of a stage, and say where it stands."""
         owed = run.owed(stage.log, stage.items, stage.key)
+        shards = cut(owed, stage.group)
         done, of = len(stage.items) - len(owed), len(stage.items)
-        self.progress(stage.name, done, of)
-        async for result in in_order((partial(stage.do, item) for item in owed), stage.at_once):
-            stage.store(result)
-            done += 1
-            self.progress(stage.name, done, of)
+        dispatch = Dispatch(await self._hired(len(shards)), shards, lambda item: stage.group(item)[0], stage.at_once)
+        self.progress(Standing(stage.name, done, of))
+        async for found in dispatch.results(stage.do):
+            with run.unit():  # what one worker did at once was searched for leaks at once
+                for result in found:
+                    stage.store(result)
+            done += len(found)
+            self.progress(Standing(stage.name, done, of, dispatch.standing()))
+
+    async def _hired(self, shards: int) -> Sequence[Worker]:
+        """Who does so many shards: this process, or others that open what it has open."""
+        assert self._opening is not None, "work belongs to a run"
+        # What lives in this process alone cannot be opened in another one.
+        here = (
+            self._given is not None
+            or not self.archive.elsewhere
+            or any(job.cell.memory.startswith("__main__:") for job in self._opening.jobs)
+        )
+        cluster = None if here else self._cluster
+        if cluster is not None:
+            gpus = any(on_gpu(one) for one in (self.config.writer_model, self.config.reads_with))
+            count = max(1, min(self.workers.count or cluster.room(gpus), shards))
+        else:
+            count = 1 if here else processes_for(self.config, self.workers.count, shards)
+            if count == 1:
+                return [ThisProcess(self.bench, self.counts)]
+        if len(self._crew) < count or self._crew[0].opener != self._opening:
+            await self._dismiss()
+            self._crew = (
+                cluster.hire(count, self._opening, gpus)
+                if cluster is not None
+                else [ProcessWorker(number + 1, self._opening) for number in range(count)]
+            )
+        return self._crew[:count]
+
+    async def _dismiss(self) -> None:
+        crew, self._crew = self._crew, ()
+        await asyncio.gather(*(worker.close() for worker in crew))
+
+    def counts(self) -> Counts:
+        """What the models of this process were asked so far."""
+        found = [model.counters for model in dict.fromkeys(self._loaded or ()) if isinstance(model, CachedModel)]
+        return sum((Counts(one.calls, one.hits, one.written_tokens) for one in found), Counts())
 
     async def play(self, run: Run, agent: Agent, jobs: Sequence[Job], stage: str) -> None:
         """Play the episodes that the run still owes of these jobs, and store each."""
+        key, keep = self.episode_key(agent), partial(save, run)
+        await self.work(run, Stage(stage, "episodes", jobs, key, group_of, partial(each, play), keep))
 
-        def key(job: Job) -> str:
-            return episode_key(job, agent, self.archive.game(job.game).md5)
-
-        async def work(job: Job) -> Played:
-            return await play_job(job, agent)
-
-        await self.work(run, Stage(stage, "episodes", jobs, key, work, partial(save, run)))
+    def episode_key(self, agent: Agent) -> Callable[[Job], str]:
+        """The key under which a job's episode is stored."""
+        return lambda job: episode_key(job, agent, self.archive.game(job.game).md5)
 
     def finish(self, run: Run, summary: Mapping[str, Any]) -> None:
-        """Search the stored prompts, then write the summary; a run with a leak is marked failed instead."""
-        refuse_leaks(run, self.worlds)
+        """Write the summary; a run of whose prompts one leaks is marked failed instead."""
+        refuse_leaks(run)
         run.finish(summary)
+
+
+async def play(bench: Bench, job: Job) -> Played:
+    """The work of `Session.play`."""
+    return await play_job(job, bench.agent)
+
+
+def group_of(job: Job) -> tuple[str, ...]:
+    """The walks of one game, memory and budget, of which the shorter are the beginnings of the longer."""
+    return job.game, job.cell.memory, str(job.cell.budget)
+
+
+SECONDS_A_GAME = 5
+"""That making one takes, roughly."""
+
+
+def config_option(config: Config) -> str:
+    """How a command names this configuration."""
+    return f"--config {config.name}" if config.name in names() else "with the same --config"
 
 
 def require_trained_reader(config: Config) -> None:
@@ -293,7 +440,11 @@ class Verb(Generic[P, R]):
     """A use case. Called, it runs to the end, in a notebook too; `await verb.aio(…)` is for code that is async."""
 
     def __init__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> None:
-        self.aio = function
+        async def told(*args: P.args, **kwargs: P.kwargs) -> R:
+            with in_one_sentence():
+                return await function(*args, **kwargs)
+
+        self.aio = wraps(function)(told)
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:

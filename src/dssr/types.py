@@ -16,15 +16,63 @@ Kind = Literal["start", "explore", "reveal", "filler", "act"]
 Protocol = Literal["post", "pre", "brief", "post-brief"]
 """Where the filler walk stands: `post` after the reveal (F'), `pre` before it (F), `brief` is `pre` without
 what a place holds being printed again, `post-brief` is `post` without them."""
-Outcome = Literal["won", "lost", "unwinnable", "limit", "error"]
+Outcome = Literal["won", "lost", "unwinnable", "limit", "error", "logged"]
+"""How an episode ended; `logged` ones were not played but rolled over a log, and their score counts decisions."""
 Driver = Literal["reader", "reference"]
 """Who picks the actions of Phase B: the reader, or the reference policy (used to collect training data)."""
-Progress = Callable[[str, int, int], None]
-"""How long work says where it stands: (stage, done, of)."""
 
 
 class Record(Struct, frozen=True):
     """Base of all records."""
+
+
+# ---------------------------------------------------------------- how long work says where it stands
+
+
+class Counts(Record, frozen=True):
+    """What models were asked so far."""
+
+    calls: int = 0
+    hits: int = 0
+    """Calls that the answer cache knew."""
+    written: int = 0
+    """Tokens generated."""
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(self.calls + other.calls, self.hits + other.hits, self.written + other.written)
+
+
+class WorkerStanding(Record, frozen=True):
+    """One worker of a stage."""
+
+    name: str
+    done: int
+    """Items that it has finished."""
+    under_way: int
+    counts: Counts = Counts()
+
+
+class Standing(Record, frozen=True):
+    """Where a stage of long work stands."""
+
+    stage: str
+    done: int
+    of: int
+    workers: tuple[WorkerStanding, ...] = ()
+    """Who is at it; empty where that is nobody's concern."""
+
+
+Progress = Callable[[Standing], None]
+"""Told again and again while work goes on."""
+
+
+class Workers(Record, frozen=True):
+    """Who shares the work of a run."""
+
+    count: int | None = None
+    """Processes, or actors of a cluster; None takes as many as it is worth."""
+    ray: str | None = None
+    """Address of a Ray cluster, `auto` for the one this machine belongs to; None stays on this machine."""
 
 
 # ---------------------------------------------------------------- games
@@ -217,12 +265,45 @@ class StoredPrompt(Record, frozen=True):
     """(role, content) pairs as sent."""
 
 
+class Leak(Record, frozen=True):
+    """One secret in one prompt, before any observation had shown it."""
+
+    episode: str
+    step: int
+    role: str
+    """Whose prompt: `writer` or `reader`."""
+    kind: str
+    """The world's word for it."""
+    text: str
+
+
+class Search(Record, frozen=True):
+    """What the leak check found in the prompts of one piece of work. All but the last two are counts of prompts."""
+
+    what: str
+    """What sent them: `episode`, `audit`, `lag`, `candidates`, `continuation`, …"""
+    writer_prompts: int = 0
+    reader_prompts: int = 0
+    composed: int = 0
+    """Excused: a state tells a secret in words that had all been shown by then."""
+    leaked: int = 0
+    leaks: tuple[Leak, ...] = ()
+    """The first few."""
+
+    @property
+    def prompts(self) -> int:
+        """All that were searched."""
+        return self.writer_prompts + self.reader_prompts
+
+
 class Played(Record, frozen=True):
-    """An episode, its steps, and the prompts kept for the leak check."""
+    """An episode, its steps, and of its prompts those that are kept and what the leak check says of all."""
 
     episode: Episode
     steps: tuple[Step, ...]
     prompts: tuple[StoredPrompt, ...]
+    search: Search | None = None
+    """None for an episode read back from a run, which keeps searches in a log of their own."""
 
 
 # ---------------------------------------------------------------- measure

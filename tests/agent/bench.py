@@ -12,8 +12,8 @@ from dssr.models.scripted import ScriptedModel
 from dssr.types import Cell, Job, Played
 from dssr.worlds.archive import Worlds
 
-WRITTEN = ("summary", "belief", "slots", "guide")
-FORMATS = ("full", "lastk", "oracle-b", *WRITTEN)
+WRITTEN = ("summary", "belief", "slots", "guide", "verbatim", "edit")
+FORMATS = ("full", "lastk", "mask", "oracle-b", *WRITTEN)
 FILLERS = (0, 10, 20, 40)
 
 

@@ -8,12 +8,13 @@ import pytest
 import typer
 from tests.agent.bench import make_job, play_all
 from tests.sessions import open_agent
+from tests.tiny import finished_again
 from typer.testing import CliRunner
 
 from dssr.agent.store import save
 from dssr.cli import episodes
 from dssr.config import Config, GamesConfig, ModelConfig, load, resolved
-from dssr.errors import GameError, LeakError, UsageError
+from dssr.errors import GameError, LeakError, RecordError, UsageError
 from dssr.models.scripted import ScriptedModel
 from dssr.record.run import Run
 from dssr.types import StoredPrompt
@@ -88,15 +89,19 @@ def test_fork_reproduces_or_departs(run: Path, tmp_path: Path) -> None:
 
 def test_check_passes_a_clean_run_and_fails_a_leaking_one(run: Path) -> None:
     """Catches a check that reads nothing, and a leak that does not change the exit code."""
-    report = json.loads(call("check", str(run), "--json"))
-    assert report["leaks"] == []
-    assert report["writer_prompts"] > 5
-    assert report["reader_prompts"] > 5
+    report = {search["what"]: search for search in json.loads(call("check", str(run), "--json"))}
+    assert all(search["leaks"] == [] and search["leaked"] == 0 for search in report.values())
+    for what in ("episode", "stored"):
+        assert report[what]["writer_prompts"] > 5
+        assert report[what]["reader_prompts"] > 5
     file = run / "prompts.jsonl"
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     first = next(line for line in lines if line["role"] == "writer" and line["step"] == 0)
     first["messages"][1][1] += "\nin(I know, all)\non(cookbook, table) on(cookbook, counter) at(P, kitchen)"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     msgspec.json.decode(json.dumps(first), type=StoredPrompt)
+    with pytest.raises(RecordError, match="was altered"):
+        call("check", str(run))
+    finished_again(run)
     with pytest.raises(LeakError, match="do not use its numbers"):
         call("check", str(run))

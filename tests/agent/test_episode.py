@@ -1,8 +1,10 @@
 """Episodes on real games: every format, nested lags, failures, ties, stored prompts."""
 
+import asyncio
 import itertools
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,8 +17,9 @@ from dssr.errors import ModelError
 from dssr.models.base import Generate, Model
 from dssr.models.cache import Cache, CachedModel
 from dssr.models.scripted import ScriptedModel
-from dssr.types import Job, Played, Step
+from dssr.types import Job, Moment, Played, Privileged, Step
 from dssr.worlds.archive import Worlds
+from dssr.worlds.base import Node
 
 GAME = "valid-6-000"
 
@@ -131,14 +134,31 @@ def test_the_limit_of_actions(worlds: Worlds) -> None:
     assert sum(step.decision is not None for step in played.steps) == 3
 
 
+def test_a_plan_may_shrink_by_more_than_one() -> None:
+    """Catches a tie missed where the planner finds a better plan from the new position: 5 actions left, then 4, 3, 5,
+    none (the game is won) and none (it can no longer be won)."""
+    plans = {"start": 5, "one less": 4, "two less": 3, "as many": 5, "wins": 0, "spoils": 0}
+
+    class Planned:
+        def step(self, node: Node, action: str) -> Node:
+            privileged = Privileged((), ("act",) * plans[action], "", (), ())
+            moment = Moment("", "", (), 0, 1, action == "wins", False, privileged)
+            return Node(0, (action,), lambda number: moment)
+
+    world: Any = Planned()
+    start = world.step(Node(0, (), lambda number: start.moment), "start")
+    found = {action: asyncio.run(shortens(world, start, action)) for action in plans if action != "start"}
+    assert found == {"one less": True, "two less": True, "as many": False, "wins": True, "spoils": False}
+
+
 def test_ties_are_judged_by_the_length_of_the_plan(worlds: Worlds) -> None:
     """Catches a tie that counts any harmless action: only one that shortens the optimal plan is as good."""
     with worlds.playing(GAME) as world:
         node = world.start()
         policy = node.moment.privileged.policy
-        assert shortens(world, node, policy[0])
+        assert asyncio.run(shortens(world, node, policy[0]))
         waste = next(name for name in node.moment.admissible if name.startswith(("look", "inventory")))
-        assert not shortens(world, node, waste)
+        assert not asyncio.run(shortens(world, node, waste))
     (played,) = play_all([make_job(GAME, "lastk")], make_agent(worlds))
     for step in played.steps:
         if step.decision is not None:

@@ -11,8 +11,20 @@ from typing import Any
 import pytest
 from tests.agent.bench import WRITTEN, Told, make_agent, make_job, play_all
 
-from dssr.agent.memory import TRAINED, Kit, Prompted, instruction_of, load_memory, split_name, with_adapter
-from dssr.agent.prompts import load_prompts
+from dssr.agent.memory import (
+    STUB,
+    TRAINED,
+    Kit,
+    Prompted,
+    Stubbed,
+    edited,
+    instruction_of,
+    load_memory,
+    load_reference,
+    split_name,
+    with_adapter,
+)
+from dssr.agent.prompts import RETENTION, load_prompts
 from dssr.errors import ConfigError, LeakError
 from dssr.models.base import Generate, Message
 from dssr.models.scripted import ScriptedModel
@@ -77,7 +89,7 @@ def test_a_users_memory_gets_the_view_and_nothing_else(worlds: Worlds, plug: Any
     (played,) = play_all([make_job("train-1-000", plug(Curious))], make_agent(worlds))
     assert played.episode.error is None
     assert played.steps[2].write.state == "seen"
-    assert set(found) <= {"str", "int", "float", "NoneType", "WatchedModel", "WordTokenizer"}
+    assert set(found) <= {"str", "int", "float", "NoneType", "HomeModel", "Counter"}
 
 
 def test_nothing_but_text_crosses_a_step(worlds: Worlds, plug: Any) -> None:
@@ -177,7 +189,7 @@ def test_wrong_names_say_what_to_do(name: str, part: str) -> None:
 def test_a_trained_format_keeps_its_instruction() -> None:
     """Catches a name under which a trained format would be asked with another prompt than it was trained with."""
     assert with_adapter("summary", "r1") == f"{TRAINED}@r1"
-    for style in WRITTEN:
+    for style in RETENTION:
         found, adapter = split_name(with_adapter(style, "r1"))
         assert (instruction_of(found), adapter) == (style, "r1")
         memory = load_memory(with_adapter(style, "r1"), make_kit(), load_prompts())
@@ -222,3 +234,42 @@ def test_prompt_files_can_be_replaced(tmp_path: Path) -> None:
         load_prompts(tmp_path)
     with pytest.raises(ConfigError, match="no prompt file"):
         load_prompts(tmp_path / "nothing")
+
+
+def test_edits_change_only_the_lines_they_name() -> None:
+    """Catches an edit applied to another line, a line lost because nobody mentioned it, and news lost because a model
+    answered in plain words."""
+    lines = ["the key is red", "the door is shut", "the map is torn"]
+    reply = "KEEP 1\nREPLACE 2 the door is open\nADD the lamp is lit\nDROP 9\n- DROP 3"
+    assert edited(lines, reply) == ["the key is red", "the door is open", "the lamp is lit"]
+    assert edited(lines, "") == lines
+    assert edited(lines, "KEEP 2") == lines
+    assert edited(lines, "Nothing changed, but it rains.") == [*lines, "Nothing changed, but it rains."]
+    assert edited(lines, "ADD the key is red") == lines
+
+
+def test_edited_lines_that_do_not_fit_leave_oldest_first() -> None:
+    """Catches the newest line cut off at the budget's end."""
+    model = Told(lambda number, request: f"ADD fact number {number} of many")
+    memory = load_memory("edit", make_kit(model, budget=12), load_prompts())
+    state = ""
+    for _ in range(6):
+        state = asyncio.run(memory.write(View("Act.", None, "More."), state))
+    assert state.endswith("fact number 5 of many")
+    assert "number 0" not in state
+    assert "1. fact number" in model.requests[-1].messages[-1].content
+
+
+def test_masked_histories_keep_actions_and_the_newest_observations() -> None:
+    """Catches a mask that drops actions before observations, or that masks the newest."""
+    steps = [Stubbed(None, "alpha " * 10), *(Stubbed(f"act {n}", f"seen{n} " * 10) for n in range(1, 5))]
+    tokenizer = make_kit().tokenizer
+    text = load_reference("mask", 75, tokenizer).render(steps, "act 5", lambda long: [])
+    assert len(tokenizer.encode(text)) <= 75
+    assert [f"> act {n}" in text for n in range(1, 6)] == [True] * 5
+    assert "seen4" in text
+    assert "alpha" not in text
+    assert text.count(STUB) >= 2
+    tight = load_reference("mask", 20, tokenizer).render(steps, "act 5", lambda long: [])
+    assert "> act 5" in tight
+    assert "> act 1\n" not in tight

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from dssr.cli.main import hint
+from dssr.config import load
+from dssr.errors import ModelError
+from dssr.models.load import weights_folder
 from dssr.worlds.archive import Archive
 
 
@@ -82,7 +86,7 @@ def test_existing_and_foreign_runs_are_refused(archive: Archive, tmp_path: Path)
     (tmp_path / "run" / "summary.json").unlink()
     other = dssr("diagnose", "-c", str(config), "-m", "full", "-g", "2", "-o", "run", "--resume", cwd=tmp_path)
     assert other.returncode == 2
-    assert "other settings (arguments)" in other.stderr
+    assert "other settings (arguments, the content of games)" in other.stderr
     for name, content in before.items():
         if name != "summary.json":
             assert (tmp_path / "run" / name).read_bytes() == content
@@ -121,3 +125,158 @@ def test_interrupted_work_says_how_to_go_on(archive: Archive, tmp_path: Path) ->
     (tmp_path / "go-on").touch()
     assert subprocess.run([*command, "--resume"], cwd=tmp_path, capture_output=True).returncode == 0
     assert (tmp_path / "run" / "summary.json").exists()
+
+
+TWICE = """
+import os, signal
+from pathlib import Path
+
+class Memory:
+    def __init__(self, kit):
+        pass
+
+    async def write(self, view, previous):
+        if not Path("go-on").exists():
+            for _ in range(4):
+                os.kill(os.getpid(), signal.SIGINT)
+        return view.observation
+"""
+
+
+def test_more_than_one_interrupt_ends_cleanly_too(archive: Archive, tmp_path: Path) -> None:
+    """Catches tracebacks of asyncio, threads or the interpreter's end when Ctrl-C is pressed again and again, and a
+    run that cannot go on after it. The memory sends the signals itself, from inside a write."""
+    config = tiny_study(archive, tmp_path)
+    (tmp_path / "twice.py").write_text(TWICE)
+    command = ("diagnose", "-c", str(config), "-o", "run", "-m", "full", "-m", "twice:Memory")
+    done = dssr(*command, cwd=tmp_path)
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Error" not in done.stderr
+    assert done.stderr.strip().splitlines()[-1].endswith("go on with the same command and --resume.")
+    (tmp_path / "go-on").touch()
+    assert dssr(*command, "--resume", cwd=tmp_path).returncode == 0
+
+
+EARLY = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == "typer":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+from dssr.cli import start
+start()
+"""
+
+
+def test_a_very_early_interrupt_ends_cleanly() -> None:
+    """Catches the traceback of a Ctrl-C that comes while the program is still being imported."""
+    done = subprocess.run([sys.executable, "-c", EARLY, "--help"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "dssr: interrupted; nothing was changed; give the same command again.\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["diagnose", "-c", "demo"], "--resume"),
+        (["games", "make"], "--resume"),
+        (["-q", "reader", "train"], "--resume"),
+        (["demo"], "give the same command again to go on"),
+        (["games", "stats"], "nothing was changed"),
+        (["report", "runs/diagnose"], "nothing was changed"),
+    ],
+)
+def test_the_hint_after_an_interrupt_is_true_for_the_command(words: list[str], told: str) -> None:
+    """Catches `--resume` advised for a command that has no such option."""
+    assert told in hint(words)
+
+
+def test_what_failed_is_told_by_cause(archive: Archive, tmp_path: Path) -> None:
+    """Catches failures that end in exit code 0, or in a pointer to a log instead of the reason and its count."""
+    config = tiny_study(archive, tmp_path)
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "broken.py").write_text(
+        "class Memory:\n    def __init__(self, kit): ...\n    async def write(self, view, previous):\n"
+        "        return {}['nothing']\n"
+    )
+    done = dssr("diagnose", "-c", str(config), "-o", "run", "-m", "full", "-m", "own.broken:Memory", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "KeyError: 'nothing' (broken.py, line 4)" in done.stdout
+    assert "episodes failed" in done.stderr
+    played = dssr("play", "valid-1-000", "-c", str(config), "-m", "own.broken:Memory", cwd=tmp_path)
+    assert played.returncode == 1
+    assert "KeyError" in played.stderr
+    assert "Traceback" not in done.stderr + played.stderr
+
+
+def test_what_there_is_can_be_listed(archive: Archive, tmp_path: Path) -> None:
+    """Catches a fork that needs a key nobody can find; the listed key is one that `fork` takes."""
+    config = tiny_study(archive, tmp_path)
+    assert dssr("runs", cwd=tmp_path).returncode == 0
+    done = dssr("--quiet", "diagnose", "-c", str(config), "-m", "summary", "-g", "1", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    (row,) = json.loads(dssr("runs", "--json", cwd=tmp_path).stdout)
+    assert (row["command"], row["state"], row["episodes"]) == ("diagnose", "finished", 1)
+    assert Path(row["run"]).name.startswith("diagnose-tiny-")
+    (episode,) = json.loads(dssr("episodes", row["run"], "--json", cwd=tmp_path).stdout)
+    assert episode["memory"] == "summary"
+    forked = dssr("fork", row["run"], episode["episode"][:12], "0", cwd=tmp_path)
+    assert forked.returncode == 0
+    assert "as logged" in forked.stderr
+
+
+def test_debug_shows_the_traceback() -> None:
+    """Catches a `--debug` that hides what it is for, and a traceback without it."""
+    assert "Traceback" in dssr("--debug", "diagnose", "-c", "nowhere").stderr
+    assert "Traceback" not in dssr("diagnose", "-c", "nowhere").stderr
+
+
+CARRYING = """
+class Memory:
+    seen = []
+
+    def __init__(self, kit):
+        pass
+
+    async def write(self, view, previous):
+        self.seen.append(view.observation[:20])
+        return " ".join(self.seen)[-200:]
+"""
+
+
+def test_a_memory_that_keeps_more_than_its_text_is_noticed(archive: Archive, tmp_path: Path) -> None:
+    """Catches history carried past the state in a class attribute, which a new object per write does not prevent; and a
+    memory named by its file that is not found."""
+    config = tiny_study(archive, tmp_path)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "carrying.py").write_text(CARRYING)
+    done = dssr("diagnose", "-c", str(config), "-o", "run", "-m", "sub/carrying.py:Memory", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "something besides its text crosses steps" in done.stdout
+    missing = dssr("diagnose", "-c", str(config), "-o", "other", "-m", "sub/nothing.py:Memory", cwd=tmp_path)
+    assert missing.returncode == 2
+    assert "There is no file sub/nothing.py" in missing.stderr
+
+
+def test_folders_of_models_are_seen_from_the_configuration(tmp_path: Path) -> None:
+    """Catches weights that are found only from one folder, and a missing folder asked of a hub for minutes."""
+    (tmp_path / "study" / "models" / "mine").mkdir(parents=True)
+    path = tmp_path / "study" / "mine.toml"
+    path.write_text('base = "scripted"\n[writer_model]\nbackend = "hf"\npath = "models/mine"\n')
+    assert load(str(path)).writer_model.path == str(tmp_path / "study" / "models" / "mine")
+    for name in ("models/gone", "./gone", "/gone", "a/b/c"):
+        with pytest.raises(ModelError, match=f"There is no folder {name}"):
+            weights_folder(name)
+    assert weights_folder("owner/model") == "owner/model"
+
+
+def test_a_missing_archive_says_what_to_do(tmp_path: Path) -> None:
+    """Catches a hint without the configuration, and a wait that is not stated."""
+    done = dssr("play", "valid-6-000", "-c", "scripted", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "`dssr games make --config scripted` (12 games, about 1 minutes)" in done.stderr
+    assert "--config demo" in done.stderr

@@ -17,7 +17,7 @@ from dssr.cli.main import build
 from dssr.config import Config
 from dssr.record.run import Run
 from dssr.reports.write import make_report
-from dssr.training.reader import curve
+from dssr.training.reader import assess
 from dssr.training.reader.accuracy import ReaderAccuracy
 from dssr.training.results import RoundResult
 from dssr.types import Episode
@@ -49,6 +49,7 @@ oracle_samples = 1
 resamples = 50
 [reader]
 accept = {accept}
+accept_games = 1
 [writer]
 episodes_per_game = 1
 points = 8
@@ -102,7 +103,7 @@ def refused(*arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--variant", "k7"], "There is no variant 'k7'; use one of dssr, k1, no-hint, outcome, a4."),
+        (["--variant", "k7"], "There is no variant 'k7'; use one of dssr, k1, no-hint, outcome, a4, chains,"),
         (["--rounds", "many"], "The rounds are 'many'; give one round or a range such as 0-1."),
         (["--rounds", "1-0"], "rounds rise from 0 to 1"),
         (["--rounds", "0-4"], "rounds rise from 0 to 1"),
@@ -122,9 +123,11 @@ def test_what_cannot_start_says_so_and_leaves_nothing(here: Path, arguments: lis
     assert not Path("nothing").exists()
 
 
-def test_a_backend_without_weights_is_refused() -> None:
-    """Catches an attempt to train the scripted model."""
-    assert "scripted backend has no weights" in refused("train", "-c", "scripted")
+def test_a_backend_without_weights_is_refused(tmp_path: Path) -> None:
+    """Catches an attempt to train a model whose weights lie elsewhere."""
+    file = tmp_path / "served.toml"
+    file.write_text('name = "served"\n[writer_model]\nbackend = "server"\nurl = "http://127.0.0.1:9/v1"\n')
+    assert "A served model's weights are out of reach" in refused("train", "-c", str(file))
 
 
 def test_the_curve_of_a_reader_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +147,7 @@ def test_the_curve_of_a_reader_is_shown(tmp_path: Path, monkeypatch: pytest.Monk
                 run.finish({})
         return Run.open(tmp_path / "curve")
 
-    monkeypatch.setattr(curve, "reader_curve", work)
+    monkeypatch.setattr(assess, "reader_curve", work)
     done = dssr("reader", "curve", "-c", "scripted", "--points", "2000", "--points", "4000", "--training", "there")
     assert done.exit_code == 0, done.output
     assert (asked["points"], asked["training"]) == ([2000, 4000], Path("there"))

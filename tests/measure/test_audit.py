@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from dssr.agent.leaks import Watch
 from dssr.config import MeasureConfig
 from dssr.measure.audit import audit, audit_episode, audited_steps
 from dssr.types import Audit
@@ -19,7 +20,7 @@ GAME = "valid-6-000"
 def audited(request: Any, lab: Any) -> tuple[Any, list[Audit]]:
     played = lab.play(GAME, request.param, 64, 10, retention=0.8)
     agent = lab.agent(0.8)
-    return played, asyncio.run(audit_episode(played, goal_of(lab), agent, MEASURE))
+    return played, asyncio.run(audit_episode(played, goal_of(lab), agent, MEASURE, Watch("", "")))
 
 
 def goal_of(lab: Any) -> str:
@@ -52,7 +53,8 @@ def test_losses_are_the_readers(audited: tuple[Any, list[Audit]], lab: Any) -> N
             (history, one.nll_full),
             (one.oracle_state, one.nll_oracle),
         ):
-            again = asyncio.run(agent.reader.score(goal, context, step.observation, options.actions))
+            with Watch("", "").at(step.index):
+                again = asyncio.run(agent.reader.score(goal, context, step.observation, options.actions))
             assert -again[place] == pytest.approx(stored)
         assert len(agent.reader.tokenizer.encode(one.oracle_state)) <= 64
         assert one.rewrites == one.step - played.episode.reveal
@@ -78,12 +80,10 @@ def test_the_oracle_keeps_its_best_sample(lab: Any) -> None:
     """More samples never make the oracle worse, since the first ones stay the same; and some point gains."""
     played, agent, goal = lab.play(GAME, "summary", 24, 10, retention=0.5), lab.agent(0.5), goal_of(lab)
     points = audited_steps(played.steps, played.episode.job, 4)
+    configs = [MeasureConfig(oracle_samples=samples) for samples in (1, 4, 8)]
     losses = [
-        [
-            asyncio.run(audit(played, point, goal, agent, MeasureConfig(oracle_samples=samples))).nll_oracle
-            for point in points
-        ]
-        for samples in (1, 4, 8)
+        [asyncio.run(audit(played, point, goal, agent, one, Watch("", ""))).nll_oracle for point in points]
+        for one in configs
     ]
     assert all(a >= b >= c for a, b, c in zip(*losses, strict=True))
     assert losses[0] != losses[2]
@@ -95,7 +95,7 @@ def test_the_first_sample_and_the_mean_are_kept_beside_the_best(lab: Any) -> Non
     played, agent, goal = lab.play(GAME, "summary", 24, 10, retention=0.5), lab.agent(0.5), goal_of(lab)
     points = audited_steps(played.steps, played.episode.job, 4)
     one, eight = (
-        [asyncio.run(audit(played, p, goal, agent, MeasureConfig(oracle_samples=count))) for p in points]
+        [asyncio.run(audit(played, p, goal, agent, MeasureConfig(oracle_samples=count), Watch("", ""))) for p in points]
         for count in (1, 8)
     )
     for alone, best in zip(one, eight, strict=True):

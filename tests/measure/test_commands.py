@@ -101,9 +101,9 @@ def test_the_test_split_opens_once(shell: Shell) -> None:
     with pytest.raises(SealError, match="sealed"):
         shell(*asked, "--out", shell.folder / "first")
     assert not (shell.folder / "first").exists()
-    made = shell("gates", "approve", "the authors, all choices made on valid", "-m", "full", "--json")
+    made = shell("gates", "approve", "--yes", "the authors, all choices made on valid", "-m", "full", "--json")
     assert (made["memories"], made["budgets"], made["protocol"], made["games"]) == (["full"], [32], "post", 2)
-    told = shell("gates", "approve", "and the other", "-m", "lastk")
+    told = shell("gates", "approve", "--yes", "and the other", "-m", "lastk")
     assert "commands-" in told
     assert made["models"]["reader"][:12] in told
     assert shell(*asked, "--out", shell.folder / "first")["episodes"] == 2
@@ -113,7 +113,7 @@ def test_the_test_split_opens_once(shell: Shell) -> None:
         shell("evaluate", "-m", "summary", "--out", shell.folder / "second")
     assert shell("evaluate", "-m", "lastk", "--out", shell.folder / "other", "--json")["episodes"] == 2
     with pytest.raises(SealError, match="no run can be approved after that"):
-        shell("gates", "approve", "one more", "-m", "summary")
+        shell("gates", "approve", "--yes", "one more", "-m", "summary")
 
 
 def test_plan(shell: Shell) -> None:

@@ -21,7 +21,7 @@ from dssr.models.load import load_model
 from dssr.models.scripted import ScriptedModel
 from dssr.record.run import Run
 from dssr.session import Session
-from dssr.types import Audit, Grid
+from dssr.types import Audit, Grid, Standing
 from dssr.worlds.archive import Worlds
 
 LOGS = ("episodes", "steps", "audits", "prompts")
@@ -52,10 +52,10 @@ def continue_until(path: Path, bench: Any, stop: int | None) -> None:
     grid = grid_of(config, bench.archive, **SMALL)
     first: int | None = None
 
-    def stopping(stage: str, done: int, of: int) -> None:
+    def stopping(here: Standing) -> None:
         nonlocal first
-        first = done if first is None else first
-        if stop is not None and done >= first + stop:
+        first = here.done if first is None else first
+        if stop is not None and here.done >= first + stop:
             raise Stopped
 
     async def go() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dssr.agent.leaks import Watch
 from dssr.measure.audit import history_at
 from dssr.measure.lag import chunks_of, measure_lag, relevance, without
 from dssr.types import Chunk, Lag
@@ -57,7 +58,7 @@ def test_the_recipe_is_found(played: Any, lab: Any) -> None:
     kinds = []
     for step in played.steps:
         if step.decision is not None:
-            lag = asyncio.run(measure_lag(played, step.index, goal, agent, 5))
+            lag = asyncio.run(measure_lag(played, step.index, goal, agent, 5, Watch("", "")))
             assert lag.nll_full == pytest.approx(step.decision.nll)
             found = relevance(lag, 0.5)
             kinds.append(found.kind if found else None)

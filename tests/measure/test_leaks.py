@@ -1,12 +1,24 @@
 """The leak check: every planted leak is found, and clean runs of every format raise no alarm."""
 
+import asyncio
+from collections import Counter
+from typing import Any
+
 import msgspec
 import pytest
 from msgspec.structs import replace
-from tests.agent.bench import FORMATS, make_agent, make_job, play_all
+from tests.agent.bench import FORMATS, WRITTEN, make_agent, make_job, play_all
 
-from dssr.agent.leaks import LeakReport, check_prompts, nodes_of, plain, share
-from dssr.types import Moment, Played, StoredPrompt
+from dssr.agent import leaks, prompts
+from dssr.agent.leaks import nodes_of, paragraphs, searched_again, share
+from dssr.config import Config, MeasureConfig, WriterConfig
+from dssr.errors import LeakError
+from dssr.measure.candidates import CandidateScorer, Sampling, points_of
+from dssr.measure.diagnose import Measured, measured
+from dssr.models.base import Choose, Chosen, Generate, Generated, Message
+from dssr.models.scripted import ScriptedModel
+from dssr.session import Bench
+from dssr.types import Job, Moment, Played, Search, StoredPrompt
 from dssr.worlds.archive import Archive, Worlds
 from dssr.worlds.cooking.recipe import telling_lines
 
@@ -55,18 +67,19 @@ def in_state(played: Played, step: int, text: str) -> Played:
     return replace(played, steps=tuple(steps), prompts=(shown,))
 
 
-def check(played: Played, worlds: Worlds) -> LeakReport:
-    return check_prompts([played], worlds)
+def check(played: Played, worlds: Worlds) -> Search:
+    return searched_again(played, worlds)
 
 
 @pytest.mark.parametrize("memory", FORMATS)
 def test_clean_runs_raise_no_alarm(worlds: Worlds, runs: dict[str, Played], memory: str) -> None:
     """Catches a search that finds secrets in what the game itself has shown: all prompts of an episode, all formats."""
     report = check(runs[memory], worlds)
-    assert report.leaks == ()
-    assert report.guesses == ()
+    assert (report.leaks, report.leaked) == ((), 0)
+    assert report.composed == 0 or memory == "slots"  # whose scripted writer says `room: kitchen`
     assert report.reader_prompts > 0
-    assert (report.writer_prompts > 0) == (memory in FORMATS[3:])
+    assert (report.writer_prompts > 0) == (memory in WRITTEN)
+    assert runs[memory].search == replace(report, what="episode")
 
 
 def secrets(moments: list[Moment]) -> dict[str, str]:
@@ -142,14 +155,12 @@ def test_a_secret_is_one_until_it_is_seen(worlds: Worlds, runs: dict[str, Played
 
 
 def test_secrets_in_a_state(worlds: Worlds, runs: dict[str, Played], moments: list[Moment]) -> None:
-    """Catches a state that knows what nobody told it; one lucky guess is reported and is no leak."""
+    """Catches a state that knows what nobody told it, be it a single line."""
     played, recipe = runs["summary"], moments[0].privileged.task
     assert check(in_state(played, EARLY, recipe), worlds).leaks
     assert check(in_state(played, EARLY, "\n".join(telling_lines(recipe)[-2:])), worlds).leaks
     assert check(in_state(played, EARLY, secrets(moments)["fact, tight"]), worlds).leaks
-    lone = check(in_state(played, EARLY, f"maybe {telling_lines(recipe)[-1].strip()}"), worlds)
-    assert not lone.leaks
-    assert [plain(guess.text) for guess in lone.guesses] == [plain(telling_lines(recipe)[-1])]
+    assert check(in_state(played, EARLY, f"maybe {telling_lines(recipe)[-1].strip()}"), worlds).leaked == 1
 
 
 def test_a_state_in_the_oracles_own_words_is_no_leak(worlds: Worlds, runs: dict[str, Played]) -> None:
@@ -157,7 +168,8 @@ def test_a_state_in_the_oracles_own_words_is_no_leak(worlds: Worlds, runs: dict[
     with worlds.playing(GAME) as world:
         step = runs["summary"].episode.begin
         lines = world.oracle_lines(nodes_of(world, runs["summary"].steps)[step], long=True)
-    assert not check(in_state(runs["summary"], step, "\n".join(lines)), worlds).leaks
+    found = check(in_state(runs["summary"], step, "\n".join(lines)), worlds)
+    assert (found.composed, found.leaked) == (1, 0)
 
 
 def test_only_oracle_b_may_show_its_lines(worlds: Worlds, runs: dict[str, Played]) -> None:
@@ -169,3 +181,105 @@ def test_only_oracle_b_may_show_its_lines(worlds: Worlds, runs: dict[str, Played
     other = runs["lastk"]
     moved = msgspec.structs.replace(shown, episode=other.episode.key)
     assert check(replace(other, prompts=(moved,)), worlds).leaks
+
+
+def test_a_plan_with_blank_lines_is_found(worlds: Worlds, runs: dict[str, Played], moments: list[Moment]) -> None:
+    """Catches a search by paragraphs that loses what stands across them; and joined they are the text again."""
+    plan = "\n\n".join(moments[0].privileged.walkthrough)
+    assert paragraphs(f"one\n\n{plan}\n\n{'x' * 99}\n\n\n\ntwo") != [plan]
+    assert (
+        "\n\n".join(paragraphs(f"one\n\n{plan}\n\n{'x' * 99}\n\n\n\ntwo")) == f"one\n\n{plan}\n\n{'x' * 99}\n\n\n\ntwo"
+    )
+    assert check(planted(runs["summary"], "writer", EARLY, plan), worlds).leaked == 1
+
+
+# ---------------------------------------------------------------- every prompt of a run
+
+MEASURE = MeasureConfig(points=2, oracle_samples=2)
+SENT = {
+    "episode": ("writer", "reader"),
+    "audit": ("writer", "reader"),
+    "lag": ("reader",),
+    "candidates": ("writer", "reader"),
+    "continuation": ("writer", "reader"),
+}
+
+
+def leaking(monkeypatch: pytest.MonkeyPatch, world: Any, what: str, role: str) -> None:
+    """Every prompt of one kind of work and one role also tells the plan, as a careless change of the layout might."""
+    plan = ", ".join(world.start().moment.privileged.walkthrough)
+
+    def telling(original: Any) -> Any:
+        def messages(*args: Any) -> Any:
+            system, user = original(*args)
+            here = leaks._HERE.get()
+            told = f"\n{plan}" if here is not None and here[0].what == what else ""
+            return Message(system.role, system.content + told), user
+
+        return messages
+
+    if role == "writer":
+        monkeypatch.setattr("dssr.agent.memory.check_request", lambda *args: None)
+        monkeypatch.setattr("dssr.agent.memory.writer_messages", telling(prompts.writer_messages))
+    else:
+        monkeypatch.setattr("dssr.agent.reader.reader_messages", telling(prompts.reader_messages))
+
+
+async def everything(worlds: Worlds, job: Job) -> list[Search]:
+    """All kinds of prompts that runs send: an episode, its audits and lags, candidates at two of its writes, scored in
+    both ways and played on."""
+    agent = make_agent(worlds, max_actions=6)
+    found = await measured(True, Bench(agent, Config(name="leaks", measure=MEASURE)), job)
+    assert found.played.search is not None
+    config = WriterConfig(targets=(1, 2))
+    scorer = CandidateScorer(found.played, agent, Sampling(2, 1.0), config, 0)
+    points = points_of(found.played.episode, found.played.steps, config.horizon)
+    for point in (points[0], points[-1]):
+        await scorer.studied(point)
+    return [found.played.search, *found.searches, *scorer.searches()]
+
+
+@pytest.mark.parametrize(("what", "role"), [(what, role) for what, roles in SENT.items() for role in roles])
+def test_a_leak_in_any_kind_of_prompt_is_found(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch, what: str, role: str
+) -> None:
+    """Catches a kind of prompt that nobody searches: the plan is put into every prompt of one kind, and all of those
+    and no others leak."""
+    with worlds.playing(GAME) as world:
+        leaking(monkeypatch, world, what, role)
+    for found in asyncio.run(everything(worlds, make_job(GAME, "summary", 64))):
+        sent = {"writer": found.writer_prompts, "reader": found.reader_prompts}
+        assert all(count > 0 for name, count in sent.items() if name in SENT[found.what])
+        assert found.leaked == (sent[role] if found.what == what else 0)
+        assert {(leak.role, leak.kind) for leak in found.leaks} == ({(role, "plan")} if found.what == what else set())
+
+
+def test_every_prompt_of_every_kind_is_counted(worlds: Worlds) -> None:
+    """Catches prompts that pass uncounted: the model itself counts what it is sent."""
+    counted: Counter[str] = Counter()
+
+    class Counting(ScriptedModel):
+        async def generate(self, request: Generate) -> Generated:
+            counted["writer"] += 1
+            return await super().generate(request)
+
+        async def choose(self, request: Choose) -> Chosen:
+            counted["reader"] += 1
+            return await super().choose(request)
+
+    async def go() -> Measured:
+        agent = make_agent(worlds, Counting(0.9, 65536), max_actions=6)
+        return await measured(True, Bench(agent, Config(name="leaks", measure=MEASURE)), make_job(GAME, "summary", 64))
+
+    found = asyncio.run(go())
+    assert found.played.search is not None
+    searches = [found.played.search, *found.searches]
+    assert counted["writer"] == sum(one.writer_prompts for one in searches)
+    assert counted["reader"] == sum(one.reader_prompts for one in searches)
+
+
+def test_a_prompt_that_nobody_watches_is_not_sent(worlds: Worlds) -> None:
+    """Catches a new way of sending prompts that forgets the leak check."""
+    agent = make_agent(worlds)
+    with pytest.raises(LeakError, match="no leak check would see"):
+        asyncio.run(agent.reader.score("goal", "context", "here", ["go east", "go west"]))

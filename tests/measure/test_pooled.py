@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 from tests.measure.made import RECIPE, Point, Result, cells, make_run, won
+from tests.tiny import finished_again
 
 from dssr.config import Config, GatesConfig, MeasureConfig, StatsConfig, WriterConfig, check_gates, load
 from dssr.config_files import names
 from dssr.errors import ConfigError, StatsError
 from dssr.measure.checks import statements, verdict
-from dssr.measure.distance import rewrite_contrast_rows, rewrite_rows
-from dssr.measure.filler_check import filler_check, filler_lag_rows, word_for_filler
 from dssr.measure.gates import Case, checks_of
+from dssr.measure.lag import rewrite_contrast_rows, rewrite_rows
 from dssr.measure.ledger import Ledger
 from dssr.measure.rows import cell_rows, contrast_rows, gap_and_success
-from dssr.measure.sampled import lag_table_rows, spread, tie_rows
+from dssr.measure.sampled import filler_check, filler_lag_rows, lag_table_rows, spread, tie_rows, word_for_filler
 from dssr.measure.study import Study
 from dssr.reports.study_tables import study_tables
 from dssr.types import Cell
@@ -152,6 +152,60 @@ def test_the_published_case_is_replayed(tmp_path: Path) -> None:
     assert verdicts["G2a"].checks == found.checks, "estimates and intervals are kept"
     assert verdicts["G2c"].passed is False
     assert verdicts["plain"].passed is None
+    ahead, shrinks = verdicts["G2c"].checks
+    assert ahead.estimate == pytest.approx(11 / 540 - 1 / 180), "K = 1 wins 1 of 180"
+    assert shrinks.estimate == pytest.approx((11 / 540 - 1 / 180) - (28 / 270 - 6 / 90)), "at filler 0 it is 3.7 points"
+    against = [check.estimate for check in verdicts["plain"].checks]
+    assert against == pytest.approx([11 / 540 - 2 / 180, 11 / 540 - 172 / 180]), "guide 2 of 180, full 172"
+    kept = verdicts["G2e"].checks[-1]
+    assert kept.estimate == pytest.approx((5 / 180 - 1 / 180) / (11 / 540 - 1 / 180)), "no-hint wins 5 of 180"
+    # Seed 0, the one that was published under the second reader, gains nothing under the first: there is no share.
+    second = Study.load(
+        [
+            make_run(
+                tmp_path / "second",
+                SMALL,
+                {
+                    cell: won(wins, 90)
+                    for name, row in {"summary": (2, 0, 0), "dssr@a4/s0": (5, 0, 0)}.items()
+                    for cell, wins in zip(cells(name, LONG), row, strict=True)
+                },
+            )
+        ]
+    )
+    assert verdict("G2d", words["G2d"], checks_of("G2d", Case(study, dssr="dssr@a4/s0", second=second))).vacuous
+
+
+def test_the_published_regrets_are_replayed(tmp_path: Path) -> None:
+    """The published means of κ, the same for every game: single games were not published, so estimates can be replayed
+    and intervals not. G1a, validation: κ(40) − κ(0) is 1.10 − 0.85, 1.17 − 0.79, 1.69 − 0.49; by measured lag the bins
+    from 5 on have (15 · 1.89 + 123 · 1.97 + 146 · 1.87 + 141 · 2.30) / 425 = 2.0423 against 0.61. G2b, test: (1.36 +
+    1.58) / 2 = 1.47 against (1.35 + 1.66) / 2 = 1.505 is −2.3 %, not −40; the slopes are 19.1 / 875 and 19.025 / 875,
+    so it is no flatter. G1b and G1c need δ of every cell and the candidates' returns, which were not published."""
+    games = [f"valid-6-{number:03d}" for number in range(5)]
+
+    def flat(*points: Point) -> dict[str, Result]:
+        return {game: Result(False, points) for game in games}
+
+    long = (15 * 1.89 + 123 * 1.97 + 146 * 1.87 + 141 * 2.30) / 425
+    made: dict[Cell, dict[str, Result]] = {}
+    for name, near, far in (("summary", 0.85, 1.10), ("belief", 0.79, 1.17), ("slots", 0.49, 1.69)):
+        made[Cell(name, 128, 0, "post")] = flat(Point(near))
+        made[Cell(name, 128, 20, "post")] = flat(Point(0.61, lag=3), Point(long, lag=20))
+        made[Cell(name, 128, 40, "post")] = flat(Point(far))
+    found = checks_of("G1a", Case(Study.load([make_run(tmp_path / "valid", SMALL, made)])))
+    assert [check.estimate for check in found.checks] == pytest.approx([0.25, 0.38, 1.20, long - 0.61])
+    regrets = {"summary": (0.79, 1.05, 1.35, 1.66), "dssr@a4": (0.62, 1.20, 1.36, 1.58)}
+    tested = {
+        cell: flat(Point(kappa))
+        for name, row in regrets.items()
+        for cell, kappa in zip(cells(name, (0, 10, 20, 40)), row, strict=True)
+    }
+    study = Study.load([make_run(tmp_path / "test", SMALL, tested)])
+    change, slope = checks_of("G2b", Case(study, dssr="dssr@a4")).checks
+    assert change.estimate == pytest.approx(1.47 / 1.505 - 1)
+    assert slope.estimate == pytest.approx((19.1 - 19.025) / 875)
+    assert (change.passed, slope.passed) == (False, False)
 
 
 def test_a_vacuous_gate_is_named_so(tmp_path: Path) -> None:
@@ -279,11 +333,11 @@ def test_a_run_continued_elsewhere_is_a_mixture(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", SMALL, {Cell("summary", 128, 0, "post"): won(1, 2)})
     here = json.loads((run.path / "run.json").read_text())["provenance"]
     (run.path / "resumes.jsonl").write_text(json.dumps(here) + "\n")
-    assert len(Study.load([run]).games) == 2
+    assert len(Study.load([finished_again(run.path)]).games) == 2
     with (run.path / "resumes.jsonl").open("a") as file:
         file.write(json.dumps(here | {"device": "Abacus 3000"}) + "\n")
     with pytest.raises(StatsError, match="continued on Abacus 3000"):
-        Study.load([run])
+        Study.load([finished_again(run.path)])
 
 
 def test_two_readers_on_two_devices_are_not_compared(tmp_path: Path) -> None:
@@ -292,7 +346,7 @@ def test_two_readers_on_two_devices_are_not_compared(tmp_path: Path) -> None:
     other = published(tmp_path / "other")
     file = other.runs[0].path / "run.json"
     file.write_text(file.read_text().replace(other.device, "Abacus 3000"))
-    second = Study.load([other.runs[0].path])
+    second = Study.load([finished_again(other.runs[0].path)])
     with pytest.raises(StatsError, match="on Abacus 3000; one table never mixes devices"):
         checks_of("G2d", Case(first, dssr="dssr@a4", second=second))
 

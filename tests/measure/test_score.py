@@ -7,6 +7,7 @@ import pytest
 from tests.measure.conftest import Lab
 from tests.measure.naive import Naive
 
+from dssr.agent.leaks import Watch
 from dssr.agent.memory import Kit, Prompted, enforce, load_memory
 from dssr.agent.reader import Reader
 from dssr.measure.candidates import Forward, decision_steps, needed
@@ -21,15 +22,15 @@ class Table:
     """A logged episode with everything that scores its states."""
 
     def __init__(self, lab: Lab, played: Played) -> None:
-        agent = lab.agent()
-        self.reader, self.tokenizer, self.played = agent.reader, agent.reader.tokenizer, played
-        kit = Kit(BUDGET, self.tokenizer, agent.writer, None, 0.0, 0)
+        agent, model = lab.agent(), ScriptedModel(0.9, 65536)
+        self.reader, self.tokenizer, self.played = Reader(model), model.tokenizer, played
+        kit = Kit(BUDGET, self.tokenizer, model, None, 0.0, 0)
         memory = load_memory("summary", kit, agent.prompts)
         assert isinstance(memory, Prompted)
         self.memory = memory
         with agent.worlds.playing(played.episode.job.game) as world:
             self.goal = world.goal
-        self.forward = Forward(memory, self.reader, self.tokenizer, BUDGET, self.goal, played.steps)
+        self.forward = Forward(memory, self.reader, self.tokenizer, BUDGET, self.goal, played.steps, Watch("", ""))
         self.naive = Naive(memory, self.reader, BUDGET, self.goal, played.steps)
 
     async def states(self, step: int) -> list[str]:
@@ -104,7 +105,7 @@ def test_a_window_is_the_state_and_the_raw_steps(table: Table) -> None:
     decision = steps[target].decision
     assert decision is not None
     reader = Reader(model)
-    forward = Forward(table.memory, reader, table.tokenizer, BUDGET, table.goal, steps)
+    forward = Forward(table.memory, reader, table.tokenizer, BUDGET, table.goal, steps, Watch("", ""))
     found = asyncio.run(forward.window(step, "the knife is here", [target]))
     raw = "\n\n".join(f"> {steps[place].action}\n{steps[place].observation}" for place in range(step + 1, target))
     context = f"the knife is here\n\n{raw}\n\n> {steps[target].action}"

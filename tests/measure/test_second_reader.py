@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from dssr.agent.episode import play_job
+from dssr.agent.leaks import Watch
 from dssr.config import AgentConfig, Config, ModelConfig, ReaderConfig
 from dssr.errors import ConfigError
 from dssr.measure.audit import audit_episode
@@ -55,7 +56,7 @@ def played_with(bench: Any, memory: str, reader: ScriptedModel, config: Config) 
             played = await play_job(job, agent)
             with agent.worlds.playing(game) as world:
                 goal = world.goal
-            return played, await audit_episode(played, goal, agent, config.measure)
+            return played, await audit_episode(played, goal, agent, config.measure, Watch("", ""))
 
     return asyncio.run(go())
 

@@ -12,12 +12,13 @@ import numpy as np
 import polars
 import pytest
 from msgspec.structs import replace
+from tests.tiny import finished_again
 
 from dssr.errors import StatsError, UsageError
-from dssr.measure.answers import AnswerRow, answer_rows, cause_of
-from dssr.measure.distance import chunk_rows, lag_bin_rows, rewrite_contrast_rows, rewrite_rows
+from dssr.measure.answers import answer_rows
 from dssr.measure.frames import FRAMES
-from dssr.measure.rows import cell_rows, contrast_rows, filler_rows, flat, relation, slope_rows
+from dssr.measure.lag import chunk_rows, lag_bin_rows, rewrite_contrast_rows, rewrite_rows
+from dssr.measure.rows import cell_rows, contrast_rows, filler_rows, flat, gap_and_success, relation, slope_rows
 from dssr.measure.study import Study
 from dssr.record.run import Run
 from dssr.stats.bootstrap import Interval
@@ -195,10 +196,10 @@ def test_lag_bins_and_chunks(study: Study, diagnosed: Run) -> None:
 
 
 def test_relation_and_answers(study: Study) -> None:
-    """The relation covers the audited cells and, at delta 0, `full`: 2 memories at 3 fillers and 3 cells more; every
+    """Nine cells (2 memories and, at delta 0, `full`, at 3 fillers) are too few for a rank correlation over them; every
     memory with a budget gets one sentence with its numbers."""
-    found = relation(study)
-    assert found is None or (found.cells == 9 and -1 <= found.rho.low <= found.rho.estimate <= found.rho.high <= 1)
+    assert relation(study) is None
+    assert [len(values) for values in gap_and_success(study)] == [9, 9]
     answers = answer_rows(study)
     assert [row.memory for row in answers] == ["summary", "guide"]
     for row in answers:
@@ -206,36 +207,11 @@ def test_relation_and_answers(study: Study) -> None:
         assert f"{row.kappa.estimate:.2f}" in row.sentence
 
 
-@pytest.mark.parametrize(
-    ("delta", "beta", "kappa", "cause"),
-    [
-        ((1.0, 0.5, 1.5), (0.0, -0.1, 0.1), (1.0, 0.5, 1.5), "writer"),
-        ((1.0, 0.5, 1.5), (1.0, 0.5, 1.5), (0.0, -0.1, 0.1), "budget"),
-        ((2.0, 1.0, 3.0), (1.0, 0.5, 1.5), (1.0, 0.5, 1.5), "both"),
-        ((-0.2, -0.3, 0.1), (0.0, -0.01, 0.01), (-0.2, -0.3, -0.1), "neither"),
-        ((0.0, 0.0, 0.01), (0.7, 0.4, 1.2), (-0.7, -1.2, -0.4), "neither"),
-        ((0.1, -0.2, 0.4), (0.7, 0.4, 1.2), (-0.6, -1.1, -0.3), "unclear"),
-        ((0.2, -0.3, 0.6), (0.0, -0.5, 0.5), (0.2, -0.1, 0.5), "unclear"),
-    ],
-)
-def test_causes(delta: tuple[float, ...], beta: tuple[float, ...], kappa: tuple[float, ...], cause: str) -> None:
-    """A loss is blamed only where its interval lies above zero, and the budget not for what the writer kept anyway."""
-    assert cause_of(Interval(*delta), Interval(*beta), Interval(*kappa)) == cause
-
-
 def test_summary_of_the_run_is_these_tables(study: Study, diagnosed: Run) -> None:
     """What the run stored when it finished is what its logs give later."""
     assert diagnosed.summary is not None
     assert diagnosed.summary["cells"] == json.loads(json.dumps([flat(row) for row in cell_rows(study)]))
     assert diagnosed.summary["answers"] == json.loads(json.dumps([flat(row) for row in answer_rows(study)]))
-
-
-@pytest.mark.parametrize(("beta", "main"), [(0.4, "writer"), (0.6, None), (2.0, "budget")])
-def test_the_larger_of_two_losses(beta: float, main: str | None) -> None:
-    """One loss is the main one from twice the other on, and only where both are there to be compared."""
-    two = AnswerRow("summary", 64, "post", None, None, Interval(beta, 0.1, 3.0), Interval(1.0, 0.5, 1.5), "both", "")
-    assert two.main_cause == main
-    assert replace(two, cause="writer").main_cause is None
 
 
 # ---------------------------------------------------------------- for Python users
@@ -300,6 +276,7 @@ def test_mixed_devices_are_refused(bench: Any, diagnosed: Run) -> None:
     other = bench.diagnose("device", memories=["lastk"], fillers=[0])
     file = other.path / "run.json"
     file.write_text(file.read_text().replace(other.info.provenance.device, "Abacus 3000"))
+    finished_again(other.path)
     with pytest.raises(StatsError, match="on Abacus 3000; one table never mixes devices"):
         Study.load([diagnosed, Run.open(other.path)])
 

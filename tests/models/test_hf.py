@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -16,10 +17,10 @@ from tests.tiny import make_adapter, make_tiny
 from dssr.config import ModelConfig
 from dssr.errors import ModelError
 from dssr.models.adapters import stamp_adapter
-from dssr.models.base import Choose, Generate, Message
-from dssr.models.engine.blocks import BLOCK, PrefixCache
-from dssr.models.engine.decode import GROUP, LONG_PREFIX
+from dssr.models.base import Choose, Generate, Likelihood, Message
+from dssr.models.engine.decode import GROUP, LONG_PREFIX, SharedPrefixes
 from dssr.models.engine.hf import HFModel
+from dssr.models.engine.prefill import BLOCK, PrefixCache
 from dssr.models.load import load_model
 from dssr.types import LABELS
 
@@ -89,14 +90,14 @@ def test_shared_prefixes_do_not_change_a_bit(model: HFModel) -> None:
     in_turn = [ask(model, [request])[0] for request in requests]
     alone = []
     for request in requests:
-        model.prefiller.cache.clear()
+        model.prefiller.clear()
         alone += ask(model, [request])
     assert together == in_turn == alone
 
 
 def test_each_shared_block_is_computed_once(model: HFModel) -> None:
     """Catches sharing that silently stops working; counts rows, not time."""
-    model.prefiller.cache.clear()
+    model.prefiller.clear()
     history = story(2, 300)
     length = model.prompt_tokens((Message("user", history),))
     before = model.packed.tokens
@@ -122,14 +123,20 @@ def test_texts_do_not_depend_on_newcomers(model: HFModel) -> None:
 
 def test_a_shared_long_prompt_does_not_change_a_bit(model: HFModel) -> None:
     """Catches a reply that reads another's prefix or tail, or whose bits depend on how many read with it: more than a
-    group of samples of one long prompt, a longer one with the same beginning, a greedy one, and short ones."""
+    group of samples of one long prompt, a longer one with the same beginning, some that share nothing, and short ones.
+    """
     long = story(5, 700)
     assert model.prompt_tokens((Message("user", long),)) > 2 * LONG_PREFIX
-    asked = [(long, 20, seed) for seed in range(GROUP + 3)] + [(long + story(6, 90), 70, seed) for seed in range(3)]
-    asked += [(story(seed, 30), 9, seed) for seed in range(3)]
-    requests = [Generate((Message("user", text),), most, 1.0, seed) for text, most, seed in asked]
-    requests += [Generate((Message("user", long),), 20, 0.0, 0)]  # greedy: the same prompt, not shared
-    together = ask(model, requests)
+    asked = [(long, 20, seed, GROUP + 3) for seed in range(GROUP + 3)]
+    asked += [(long + story(6, 90), 70, seed, 3) for seed in range(3)]
+    asked += [(story(seed, 30), 9, seed, 3) for seed in range(3)]
+    asked += [(story(7 + seed, 600), 9, seed, 1) for seed in range(3)]
+    requests = [Generate((Message("user", text),), most, 1.0, seed, None, count) for text, most, seed, count in asked]
+    requests += [Generate((Message("user", long),), 20, 0.0, 0)]
+    with patch.object(SharedPrefixes, "read", autospec=True, side_effect=SharedPrefixes.read) as read:
+        together = ask(model, requests)
+    sharing = max(len(call.args[2]) for call in read.call_args_list)
+    assert sharing == GROUP + 3 + 3  # those that say so and are long enough, and no others
     assert len({reply.text for reply in together}) > len(together) // 2
     assert together == [ask(model, [request])[0] for request in requests]
 
@@ -152,10 +159,12 @@ def test_samples_follow_the_model(tiny: Path) -> None:
     asyncio.run(model.close())
 
 
-@pytest.mark.parametrize("kind", ["llama", "phi3"])
-def test_other_shapes_run_too(tmp_path: Path, kind: str) -> None:
-    """Catches a dependency on Qwen3's module names: SmolLM2 is a Llama, R2 a Phi-3 (fused projections)."""
+@pytest.mark.parametrize(("kind", "lean"), [("llama", True), ("qwen2", True), ("phi3", True), ("olmo2", False)])
+def test_other_shapes_run_too(tmp_path: Path, kind: str, lean: bool) -> None:
+    """Catches a dependency on Qwen3's module names: SmolLM2 is a Llama, Qwen2 has biases, R2 is a Phi-3 (fused
+    projections); and a model whose norms stand elsewhere, taken for one of them instead of run by transformers."""
     model = hf(make_tiny(tmp_path, kind=kind))
+    assert ("lean" in model.numerics) == lean
     requests = [Choose((Message("user", story(number, 20 * number)),), LABELS[:5]) for number in range(6)]
     assert ask(model, requests) == [ask(model, [request])[0] for request in requests]
     asyncio.run(model.close())
@@ -262,3 +271,39 @@ def test_the_prefix_cache_keeps_its_limit_and_the_answers(tiny: Path) -> None:
     assert 0 < model.prefiller.cache.size <= model.prefiller.cache.limit
     asyncio.run(model.close())
     assert model.prefiller.cache.size == len(model.prefiller.cache) == 0  # a study opens many models in one process
+
+
+def test_the_likelihood_of_a_reply_is_that_of_stock_transformers(model: HFModel, tiny: Path) -> None:
+    """Catches a reply scored one token off, without its prompt, or across a block's end wrongly: short, long and
+    one-token replies against one plain forward pass of the whole text."""
+    from transformers import AutoModelForCausalLM
+
+    stock = AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.float32)
+    messages = (Message("system", "You act."), Message("user", "Open the fridge. " * 30))
+    for reply in ("A", "open the fridge", "take the red apple and chop it, " * 20):
+        found = asyncio.run(model.likelihood(Likelihood(messages, reply)))
+        prompt, ids = model.tokenizer.chat(messages), model.tokenizer.encode(reply)
+        with torch.inference_mode():
+            logits = stock(torch.tensor([prompt + ids])).logits[0].double()
+        scores = torch.log_softmax(logits, -1)[len(prompt) - 1 : -1]
+        wanted = [scores[place, token].item() for place, token in enumerate(ids)]
+        near = 1e-3 if model.packed.dtype == torch.float32 else 0.3
+        assert len(found.logprobs) == len(found.starts) == len(found.best) == len(ids)
+        assert max(abs(a - b) for a, b in zip(found.logprobs, wanted, strict=True)) < near
+        if model.packed.dtype == torch.float32:
+            assert list(found.best) == (scores.argmax(-1) == torch.tensor(ids)).tolist()
+        assert found.starts[0] == 0
+        assert list(found.starts) == sorted(found.starts)
+
+
+def test_a_reply_scores_the_same_in_any_company(model: HFModel) -> None:
+    """Catches scores that depend on what else is asked: alone, together with others, and once more from the cache."""
+
+    def request(number: int) -> Likelihood:
+        return Likelihood((Message("user", f"Note {number}. " * 40),), f"open drawer {number} " * (1 + 3 * number))
+
+    async def together() -> list[object]:
+        return list(await asyncio.gather(*(model.likelihood(request(number)) for number in range(6))))
+
+    alone = [asyncio.run(model.likelihood(request(number))) for number in range(6)]
+    assert asyncio.run(together()) == alone

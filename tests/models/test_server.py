@@ -1,6 +1,7 @@
 """The server backend against a server that fails in every way we know."""
 
 import asyncio
+import json
 import logging
 import math
 from pathlib import Path
@@ -24,8 +25,9 @@ from tests.models.faulty import (
 from tests.models.serving import KEY, PROMPT, WRITE, Open, refusal
 
 from dssr.errors import ConfigError, ModelError
-from dssr.models.base import Choose, Generate, Message
+from dssr.models.base import Choose, Generate, Message, TokenScores
 from dssr.models.cache import Cache, CachedModel
+from dssr.models.server import echoed
 
 pytest.importorskip("openai", reason="the server backend needs openai: pip install 'dssr[server]'")
 
@@ -355,3 +357,20 @@ def test_any_text_can_be_sent(server: FaultyServer, opened: Open) -> None:
     odd = (Message("user", "\ud800 \x00 \U0001f373"),)
     asyncio.run(opened().generate(Generate(odd, 16, 0.0, 0)))
     assert server.requests[0]["messages"][0]["content"] == "? \x00 \U0001f373"
+
+
+def test_an_echoed_text_is_scored_token_by_token() -> None:
+    """Catches scores of the prompt taken for those of the reply, and an answer without scores that is guessed at."""
+    scores = {
+        "token_logprobs": [None, -1.0, -0.5, -2.0, -9.0],
+        "top_logprobs": [None, {"a": -1.0}, {"b": -0.5}, {"c": -0.1}, {"d": -9.0}],
+    }
+    found = echoed(json.dumps({"choices": [{"text": "x", "logprobs": scores}]}).encode(), 2, 2, (0, 3))
+    assert found == TokenScores((0, 3), (-0.5, -2.0), (True, False))
+    for body, said in (
+        ({"choices": [{"text": "x"}]}, "scores no given text"),
+        ({"choices": [{"logprobs": {"token_logprobs": [None, -1.0], "top_logprobs": [None, {}]}}]}, "0 of 2 tokens"),
+        ({"choices": [{"logprobs": {"token_logprobs": "none"}}]}, "not a usable echoscores"),
+    ):
+        with pytest.raises(ModelError, match=said):
+            echoed(json.dumps(body).encode(), 2, 2, (0, 3))

@@ -9,8 +9,7 @@ import pytest
 
 from dssr.config import ModelConfig
 from dssr.models.base import Choose, Generate, Message, Model
-from dssr.models.load import load_model
-from dssr.models.smol import HELP
+from dssr.models.load import HELP, load_model
 
 pytestmark = pytest.mark.smol
 

@@ -126,7 +126,10 @@ def test_the_claim_binds_the_hf_backend_too(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(checkpoint, "same_in_batch", lambda model, adapter: False)
     monkeypatch.setattr(checkpoint, "agrees_with_stock", lambda model, causal: True)
     model: Any = SimpleNamespace(
-        adapters=SimpleNamespace(names=()), prefiller=SimpleNamespace(cache={}), context_length=512
+        adapters=SimpleNamespace(names=()),
+        packed=SimpleNamespace(ways=lambda: ["lean"], take=lambda way: True, let_go=lambda: None),
+        prefiller=SimpleNamespace(clear=lambda: None),
+        context_length=512,
     )
     with pytest.raises(ModelError, match="alone and in a batch on cuda, and its configuration says"):
         checkpoint._settle(model, None, ModelConfig(threads=1, batch_invariant=True), "cuda")

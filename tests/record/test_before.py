@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dssr.config import Config, load
+from dssr.config import Config, ReaderConfig, load
 from dssr.config_files import upgraded
 from dssr.errors import ConfigError
 from dssr.record.run import Run
@@ -34,7 +34,7 @@ def test_stored_settings_equal_those_written_today() -> None:
     run = Run.open(STORED / "run")
     scripted = load("scripted")
     games = msgspec.structs.replace(scripted.games, archive="demo", train=0, valid=6, test=0)
-    today = settled(msgspec.structs.replace(scripted, name="s", games=games))
+    today = settled(msgspec.structs.replace(scripted, name="s", games=games, reader=ReaderConfig()))
     assert today == run.config
     assert settled(today) == today
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from dssr.errors import RecordError
-from dssr.record.files import Lock, write_whole
-from dssr.record.log import Log, read
+from dssr.record.log import Lock, Log, read, write_whole
 from dssr.types import Fact
 
 

@@ -5,11 +5,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from dssr.config import Config, MeasureConfig, StatsConfig
+import msgspec
+
+from dssr.config import AgentConfig, Config, MeasureConfig, ModelConfig, StatsConfig
 from dssr.record.run import Run
 from dssr.seeds import digest_of, rng_of
-from dssr.types import Audit, Cell, Decision, Episode, Job, Kind, Options, Step, Write
-from dssr.worlds.cooking import words
+from dssr.types import (
+    Audit,
+    Cell,
+    Chunk,
+    Decision,
+    Episode,
+    Job,
+    Kind,
+    Lag,
+    Options,
+    Protocol,
+    Split,
+    Step,
+    Write,
+)
+from dssr.worlds.cooking import recipe as words
 
 FOODS = ("carrot", "pork chop", "red onion", "yellow potato", "salmon", "banana", "lettuce")
 ROOMS = ("kitchen", "pantry", "garden", "corridor", "livingroom", "bedroom")
@@ -30,30 +46,44 @@ def make_run(
     audited: bool = True,
     first_game: int = 0,
     level: float = 0.95,
+    reader: str | None = None,
+    split: Split = "valid",
+    lags: bool = False,
+    protocol: Protocol = "post",
 ) -> Path:
     """Write a finished run and return its directory. The first `errors` episodes of the last memory fail."""
     config = Config(name="synthetic", stats=StatsConfig(resamples=500, level=level), measure=MeasureConfig(points=6))
-    names = [f"valid-6-{number:03d}" for number in range(first_game, first_game + games)]
+    if reader is not None:
+        model = ModelConfig(backend="scripted", path=reader, adapters={"reader": "there"})
+        agent = AgentConfig(reader_adapter="reader", budget_tokenizer=config.counts_with)
+        config = msgspec.structs.replace(config, reader_model=model, agent=agent)
+    names = [f"{split}-6-{number:03d}" for number in range(first_game, first_game + games)]
     left = errors
-    with Run.start(path, command="diagnose", config=config, models={"writer": "made", "reader": "made"}) as run:
-        for cell in _cells(memories, budgets, fillers):
+    with Run.start(
+        path, command="diagnose", config=config, models={"writer": "made", "reader": reader or "made"}
+    ) as run:
+        every = list(_cells(memories, budgets, fillers, protocol))
+        for cell in every:
             for game in names:
                 failed = left > 0 and cell.memory == memories[-1]
                 left -= failed
-                _store(run, Job(game, cell, 0, 0.0, 0.0, "reader"), failed, audited)
-        run.finish({"episodes": games * len(list(_cells(memories, budgets, fillers)))})
+                _store(run, Job(game, cell, 0, 0.0, 0.0, "reader"), failed, audited, lags)
+        run.finish({"episodes": games * len(every)})
     return path
 
 
-def _cells(memories: tuple[str, ...], budgets: tuple[int, ...], fillers: tuple[int, ...]) -> Iterator[Cell]:
+def _cells(
+    memories: tuple[str, ...], budgets: tuple[int, ...], fillers: tuple[int, ...], protocol: Protocol
+) -> Iterator[Cell]:
     for memory in memories:
         for budget in (None,) if memory == "full" else budgets:
             for filler in fillers:
-                yield Cell(memory, budget, filler, "post")
+                yield Cell(memory, budget, filler, protocol)
 
 
-def _store(run: Run, job: Job, failed: bool, audited: bool) -> None:
-    key = digest_of("synthetic", job.game, job.cell.memory, job.cell.budget, job.cell.filler)
+def _store(run: Run, job: Job, failed: bool, audited: bool, lags: bool) -> None:
+    place = () if job.cell.protocol == "post" else (job.cell.protocol,)
+    key = digest_of("synthetic", job.game, job.cell.memory, job.cell.budget, job.cell.filler, *place)
     rng, world = rng_of(key), rng_of(job.game)
     directives = [
         f"{world.choice(verbs)} the {food}"
@@ -68,7 +98,7 @@ def _store(run: Run, job: Job, failed: bool, audited: bool) -> None:
     episode = Episode(
         key=key,
         job=job,
-        split="valid",
+        split="test" if job.game.startswith("test") else "valid",
         level=6,
         outcome="error" if failed else "won" if won else "lost",
         score=11 if won else rng.randrange(8),
@@ -84,6 +114,10 @@ def _store(run: Run, job: Job, failed: bool, audited: bool) -> None:
         decided = [step for step in steps if step.decision is not None]
         points = sorted(rng.sample(decided, min(6, len(decided))), key=lambda step: step.index)
         run.extend("audits", [(f"{key}:{s.index:04d}", _audit(key, s, reveal, directives, rng)) for s in points])
+        if lags:
+            chunks = (Chunk("cookbook", reveal, reveal), Chunk("visit", 0, reveal - 1))
+            found = [(s.index, Lag(key, s.index, 0.1, chunks, (1.0 + rng.random(), 0.2))) for s in points]
+            run.extend("lags", [(f"{key}:{index:04d}", lag) for index, lag in found])
     run.append("episodes", key, episode)
 
 

@@ -15,9 +15,10 @@ from dssr.measure.study import Study
 from dssr.record.run import Run
 from dssr.reports.explorer import pack
 from dssr.reports.export import export_flat
-from dssr.reports.page import render_page
+from dssr.reports.page import study_view
 from dssr.reports.study_tables import study_tables
 from dssr.reports.tables import Column, Table, inert_cell, terminal, to_csv
+from dssr.reports.view import render
 from dssr.reports.write import report
 from dssr.types import Record
 
@@ -94,8 +95,8 @@ def test_the_level_of_intervals_is_the_setting(tmp_path: Path) -> None:
     """Catches `95 %` written out over intervals of another level: here 90 %."""
     study = Study.load([make_run(tmp_path / "run", games=2, level=0.9)])
     tables, _ = study_tables(study)
-    assert "90 % intervals" in next(table for table in tables if table.name == "grid").note
-    page = render_page(study, pack(study))
+    assert "90 % percentile" in next(table for table in tables if table.name == "grid").note
+    page = render(study_view(study, pack(study)))
     assert "95 %" not in page
-    assert "bands are 90 % intervals" in page
+    assert "Bands are 90 % intervals" in page
     assert '"intervals":"90 %"' in page

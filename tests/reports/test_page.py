@@ -8,12 +8,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.reports.synthetic import NASTY
 
 from dssr.measure.study import Study
 from dssr.reports.explorer import Packed, pack
-from dssr.reports.page import render_page
+from dssr.reports.page import study_view
+from dssr.reports.view import aside, render
 
 
 class Scripts(HTMLParser):
@@ -66,7 +68,7 @@ def packed(study: Study) -> Packed:
 
 def test_nothing_is_fetched_and_nothing_breaks_out(study: Study, packed: Packed) -> None:
     """Catches a page that needs the network, and a state that closes a script element."""
-    page = render_page(study, packed)
+    page = render(study_view(study, packed))
     found = read(page)
     assert all(address.startswith("#") for address in found.addresses)
     assert not re.search(r"(https?:)?//(?!www\.w3\.org/2000/svg)[a-z0-9.-]+\.[a-z]{2,}", page)
@@ -80,8 +82,8 @@ def test_nothing_is_fetched_and_nothing_breaks_out(study: Study, packed: Packed)
 
 def test_hostile_names_stay_text(study: Study, packed: Packed) -> None:
     """Catches summary data, which is not packed, written into the page unescaped."""
-    hostile = Packed([{"id": NASTY, "level": 6, "split": "valid"}], packed.episodes, packed.chunks, packed.curves, 0)
-    found = read(render_page(study, hostile))
+    hostile = msgspec.structs.replace(packed, games=[{"id": NASTY, "level": 6, "split": "valid"}])
+    found = read(render(study_view(study, hostile)))
     assert found.tags.count("script") == 2 + len(packed.chunks)
     assert json.loads(found.texts["summary"])["games"][0]["id"] == NASTY
     assert not set(found.texts["summary"]) & set("<>&")
@@ -97,7 +99,9 @@ def test_packed_episodes_hold_the_stored_ones(study: Study, packed: Packed) -> N
     for row in packed.episodes:
         game, cell = packed.games[row[0]]["id"], cells[row[1]]
         block = blocks[row[0]]
-        one, episode = block["episodes"][row[-1]], study.episodes[cell][game]
+        one, episode = block["episodes"][row[10]], study.episodes[cell][game]
+        assert episode.key.startswith(row[11])
+        assert packed.runs[row[12]] == str(study.runs[0].path)
         steps = study.steps(episode.key)
         assert len(one["steps"]) == len(steps) == row[5]
         for kept, step in zip(one["steps"], steps, strict=True):
@@ -124,14 +128,29 @@ def test_equal_texts_are_stored_once(packed: Packed) -> None:
         assert len(strings) == len(set(strings))
 
 
-def test_a_large_study_is_cut_by_whole_games(study: Study, packed: Packed) -> None:
-    """Catches a page that grows without limit, or that cuts without saying so."""
+def test_a_large_study_keeps_the_telling_games_inside(study: Study, packed: Packed) -> None:
+    """Catches a page that grows without limit, that loses games, or that keeps others than those it speaks of."""
     small = pack(study, limit=len(packed.chunks[0]) + 1)
-    assert (len(small.chunks), small.left_out) == (1, len(study.games) - 1)
-    assert small.curves == packed.curves
-    assert f"{small.left_out} of {len(study.games)} games" in render_page(study, small)
+    assert len(small.inside) == 1 < len(packed.inside) == len(study.games)
+    assert (small.curves, small.chunks, small.start) == (packed.curves, packed.chunks, packed.start)
+    worst = max(
+        (audit.kappa, game)
+        for cell in study.cells
+        for game, audits in study.audits[cell].items()
+        for audit in audits
+        if cell.memory != "oracle-b" and study.episodes[cell][game].outcome == "lost"
+    )
+    assert small.games[small.inside[0]]["id"] == worst[1]
+    view = study_view(study, small)
+    page, files = render(view), aside(view)
+    assert f"the other {len(files)} are in the folder" in page
+    assert len(files) == len(study.games) - 1
+    for name, text in files.items():
+        place = int(name.removeprefix("episodes/").removesuffix(".js"))
+        assert text == f'episodesArrived({place},"{packed.chunks[place]}")\n'
+        assert packed.chunks[place] not in page
 
 
 def test_the_same_run_gives_the_same_page(study: Study, packed: Packed) -> None:
     """Catches time stamps and unordered sets in the output."""
-    assert render_page(study, pack(study)) == render_page(study, packed)
+    assert render(study_view(study, pack(study))) == render(study_view(study, packed))

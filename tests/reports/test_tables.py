@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 from tests.reports.synthetic import make_run
+from tests.tiny import finished_again
 
 from dssr.errors import StatsError, UsageError
 from dssr.measure.study import Study
-from dssr.reports.paper import as_table, paper_cells, paper_tables
+from dssr.reports.paper import Setting, as_table, beside, paper_tables, published
 from dssr.reports.study_tables import study_tables
 from dssr.reports.tables import Column, Table, cell_text, latex, markdown, to_csv
 from dssr.reports.write import make_report
 from dssr.stats.bootstrap import Interval
-from dssr.types import Record
+from dssr.types import Record, Split
 
 
 class Line(Record, frozen=True):
@@ -99,7 +100,7 @@ def test_forms_of_one_table() -> None:
     assert [cell_text(row, columns[1]) for row in table.rows] == ["50.0 [25.0, 75.0]", "100"]
     assert cell_text(first, columns[2]) == "0.00"
     assert "| a\\|b_c | 50.0 [25.0, 75.0] | 0.00 |" in markdown(table)
-    assert r"a|b\_c & 50.0 [25.0, 75.0] & 0.00 \\" in latex(table)
+    assert r"a\textbar{}b\_c & 50.0 [25.0, 75.0] & 0.00 \\" in latex(table)
     assert r"$\kappa$" in latex(table)
     rows = list(csv.DictReader(io.StringIO(to_csv(table))))
     assert rows[0]["success_low"] == "0.25"
@@ -119,24 +120,63 @@ def test_columns_read_fields_or_functions() -> None:
 
 def test_published_values() -> None:
     """Catches columns of the published tables read one place off."""
-    cells = paper_cells()
-    assert cells["summary", 128, 20] == {"success": 0.0, "kappa": 1.47}
-    assert cells["guide", 256, 40] == {"success": pytest.approx(0.222), "kappa": 0.60}
-    assert cells["summary", 64, 10] == {"success": 0.0, "kappa": 1.42}
-    assert cells["oracle-b", 64, 40]["success"] == pytest.approx(0.978)
-    assert cells["full", None, 0] == {"success": pytest.approx(0.978)}
+    valid, test = Setting("valid", "post", "R1"), Setting("test", "post", "R1")
+    assert published(valid, "summary", 128, 20) == {"success": 0.0, "kappa": 1.47}
+    assert published(valid, "guide", 256, 40) == {"success": pytest.approx(0.222), "kappa": 0.60}
+    assert published(valid, "summary", 64, 10) == {"success": 0.0, "kappa": 1.42}
+    assert published(valid, "oracle-b", 64, 40)["success"] == pytest.approx(0.978)
+    assert published(valid, "full", None, 0) == {"success": pytest.approx(0.978)}
+    assert published(test, "full", None, 0) == {"success": pytest.approx(0.956)}
+    assert published(test, "guide", 128, 10) == {"success": pytest.approx(0.067), "kappa": 0.86}
+    assert published(test, "dssr@a4", 128, 40) == {"success": pytest.approx(0.019), "kappa": 1.58}
+    assert published(test, "dssr@k4", 128, 20) == {"success": pytest.approx(0.022), "kappa": 0.96}
+    assert published(Setting("test", "post", "R2"), "full", None, 10) == {"success": pytest.approx(0.644)}
+    assert published(Setting("test", "post", "R2"), "dssr@a4/s0", 128, 0) == {"success": pytest.approx(0.056)}
     for name in paper_tables():
         assert as_table(name).rows
 
 
-def test_against_paper_puts_values_side_by_side(whole_run: Path, tmp_path: Path) -> None:
-    """Catches published values joined to the wrong cell."""
-    made = make_report([whole_run], tmp_path / "out", ["csv"], against_paper=True)
+@pytest.mark.parametrize(
+    "setting",
+    [
+        Setting("train", "post", "R1"),
+        Setting("valid/test", "post", "R1"),
+        Setting("valid", "pre", "R1"),
+        Setting("valid", "post", "R2"),
+        Setting("valid", "post", None),
+    ],
+)
+def test_nothing_stands_beside_another_setting(setting: Setting) -> None:
+    """Catches a published validation value beside another split, place of the walk or reader; and at a budget or walk
+    that was not published."""
+    assert published(setting, "summary", 128, 20) == {}
+    assert beside("grid", [setting]) == []
+    assert published(Setting("test", "post", "R1"), "summary", 64, 20) == {}
+    assert published(Setting("valid", "post", "R1"), "summary", 128, 5) == {}
+
+
+@pytest.mark.parametrize(
+    ("reader", "split", "kappa", "tables"),
+    [
+        ("Qwen/Qwen3-4B-Instruct-2507", "valid", 0.85, {"stage2full", "stage2kappaB"}),
+        ("Qwen/Qwen3-4B-Instruct-2507", "test", 0.79, {"test", "testci", "frontier"}),
+        ("microsoft/Phi-4-mini-instruct", "test", None, {"testci"}),
+        ("microsoft/Phi-4-mini-instruct", "valid", None, set()),
+        (None, "valid", None, set()),
+    ],
+)
+def test_against_paper_puts_values_side_by_side(
+    tmp_path: Path, reader: str | None, split: Split, kappa: float | None, tables: set[str]
+) -> None:
+    """Catches published values joined to the wrong cell, and those of another split or reader shown at all."""
+    run = make_run(tmp_path / "run", reader=reader, split=split)
+    made = make_report([run], tmp_path / "out", ["csv"], against_paper=True)
     grid = next(table for table in made.tables if table.name == "grid")
     row = next(r for r in grid.plain() if (r["memory"], r["budget"], r["filler"]) == ("summary", 128, 0))
-    assert row["paper_kappa"] == 0.85
-    assert row["paper_success"] == pytest.approx(0.022)
-    assert any(table.name == "paper-stage2full" for table in made.tables)
+    assert row["paper_kappa"] == kappa
+    shown = {table.name.removeprefix("paper-") for table in made.tables if table.name.startswith("paper-")}
+    assert shown - {"rewrites", "rewrites_n", "rewrites_contrast", "laggrid_gain"} == tables
+    assert ("Nothing was published of the reader" in grid.note) == (reader is None)
 
 
 def test_bad_input_is_refused(whole_run: Path, tmp_path: Path) -> None:
@@ -151,6 +191,7 @@ def test_bad_input_is_refused(whole_run: Path, tmp_path: Path) -> None:
     device = json.loads(info)["provenance"]["device"]
     text = (same / "run.json").read_text()
     (same / "run.json").write_text(text.replace(json.dumps(device), json.dumps("another device")))
+    finished_again(same)
     with pytest.raises(StatsError, match="another device"):
         make_report([whole_run, same], tmp_path / "out")
 

@@ -5,7 +5,19 @@ import pytest
 from scipy import stats
 
 from dssr.errors import StatsError
-from dssr.stats.bootstrap import Resampler, align, draw, mean_interval, mean_intervals, wilson
+from dssr.stats.bootstrap import (
+    Interval,
+    Resampler,
+    Unit,
+    align,
+    draw,
+    mean_interval,
+    mean_intervals,
+    t_bounds,
+    t_intervals,
+    wilson,
+    written,
+)
 from dssr.stats.contrasts import difference, ratio, slope
 
 SMALL = Resampler(resamples=500, seed=7)
@@ -108,6 +120,38 @@ def _coverage(sets: np.ndarray, truth: float) -> float:
     return inside / len(sets)
 
 
+@pytest.mark.parametrize(("games", "most"), [(4, 0.05), (10, 0.05), (30, 0.055)])
+def test_t_intervals_hold_their_level(games: int, most: float) -> None:
+    """At few games a 95 % t interval misses the mean of normal values in 5 % of sets or fewer, where the percentile
+    one misses in 21, 9 and 6 %. 4,000 sets: standard deviation 0.0034, and the expected share is 0.03 to 0.045."""
+    values = np.random.default_rng(2).normal(size=(4000, games))
+    low, high = t_bounds(values, Resampler(resamples=999))
+    assert ((low > 0) | (high < 0)).mean() <= most
+    student = np.array([stats.t.interval(0.95, games - 1, v.mean(), stats.sem(v)) for v in values[:50]])
+    assert (low[:50] <= student[:, 0] + 1e-12).all()
+    assert (high[:50] >= student[:, 1] - 1e-12).all()
+
+
+def test_t_intervals_at_the_edges() -> None:
+    """One game has no interval and equal games have one without width; infinities must not become NaN."""
+    (one,) = t_intervals(np.array([[2.0]]), SMALL)
+    assert (one.estimate, one.low, one.high, one.bounded) == (2.0, -np.inf, np.inf, False)
+    assert (one.text(), one.ends) == ("2.00", (None, None))
+    (same,) = t_intervals(np.full((1, 8), 0.25), SMALL)
+    assert (same.low, same.high) == (0.25, 0.25)
+    (few,) = t_intervals(np.array([[0.0, 0.0, 1.0]]), SMALL)
+    assert few.low < 0 < 1 < few.high
+    assert Interval.stored(2.0, *one.ends) == one
+
+
+def test_one_game_has_no_band() -> None:
+    """The percentile interval of one game used to be the game itself: certainty out of nothing."""
+    found = mean_interval(np.array([3.0]), SMALL)
+    assert (found.estimate, found.bounded) == (3.0, False)
+    assert mean_intervals(np.array([[3.0]]), SMALL) == [found]
+    assert not ratio(np.array([3.0]), np.array([2.0]), SMALL).bounded
+
+
 def test_different_games_are_refused_by_name() -> None:
     """Comparing conditions on different games must say which games, on which side."""
     with pytest.raises(StatsError, match=r"only summary has valid-6-001; only guide has valid-6-002"):
@@ -138,3 +182,25 @@ def test_wilson_has_a_width_where_resamples_have_none() -> None:
     assert (some.low, some.high) == pytest.approx((0.0552, 0.1744), abs=1e-4)
     with pytest.raises(StatsError, match="at least one game"):
         wilson(0, 0, Resampler())
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.125, "nats", "0.12"),
+        (-0.001, "nats", "0.00"),
+        (-1.005, "nats", "-1.00"),
+        (2 / 3, "percent", "66.7"),
+        (0.0625, "percent", "6.2"),
+        (1.0, "percent", "100"),
+        (-0.0001, "percent", "0"),
+        (0.9996, "percent", "100"),
+        (-0.5, "change", "-50 %"),
+        (0.00125, "number", "0.0013"),
+    ],
+)
+def test_numbers_are_written_one_way(value: float, unit: Unit, text: str) -> None:
+    """Catches a negative zero, needless decimals, and a rounding that differs from the one tables have had."""
+    assert written(value, unit) == text
+    assert Interval(value, value, value).text(unit) == text
+    assert Interval(0.2, 0.1, 0.3).text() == "0.20 [0.10, 0.30]"

@@ -371,7 +371,7 @@ def test_command(archive: Archive, tmp_path: Path) -> None:
     (table,) = make_report([found["run"]], tmp_path / "report", ["markdown"]).tables
     assert (table.name, [row["score"] for row in table.plain()]) == (
         "score-return",
-        [r["score"] for r in found["returns"]],
+        [r["score"] for r in (*found["returns"], *found["agreement"])],
     )
     for words, error, sentence in (
         (asked, RecordError, "exists"),

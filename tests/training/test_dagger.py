@@ -12,6 +12,7 @@ from tests.tiny import make_tiny
 from tests.training.study import study
 from tests.training.test_line import Killed, dies_at
 
+from dssr.agent.prompts import load_prompts
 from dssr.agent.store import stored
 from dssr.config import Config, ReaderConfig
 from dssr.errors import LeakError
@@ -99,25 +100,19 @@ def test_a_reader_trains_on_the_device_and_revision_of_its_model(
 @pytest.mark.parametrize(("number", "role"), [(1, "writer"), (2, "reader")])
 def test_a_leak_in_a_collection_is_refused(number: int, role: str, archive: Archive, tmp_path: Path) -> None:
     """Catches a reader trained on prompts nobody searched: those of episodes driven by the reference action, which have
-    no reader prompts, and of those the reader drove. The plan is put into one stored prompt before the run ends."""
+    no reader prompts, and of those the reader drove. All plans are put into the instruction of one of the two."""
     config = small(archive, make_tiny(tmp_path / "model"), tmp_path / "data")
-
-    def die_at_the_end(stage: str, done: int, of: int) -> None:
-        if stage == f"collect {number} train" and done == of:
-            raise Killed
-
-    with pytest.raises(Killed):
-        asyncio.run(Dagger(config, tmp_path / "reader", die_at_the_end).train())
     place = tmp_path / "reader" / f"collect-{number}-train"
-    log = place / "prompts.jsonl"
-    prompts = [json.loads(line) for line in log.read_text().splitlines()]
-    assert {prompt["role"] for prompt in prompts} == ({"writer"} if number == 1 else {"writer", "reader"})
-    games = {played.episode.key: played.episode.job.game for played in stored(Run.open(place))}
-    shown = next(prompt for prompt in prompts if prompt["role"] == role)
-    with closing(Worlds(archive)) as worlds, worlds.playing(games[shown["episode"]]) as world:
-        plan = world.start().moment.privileged.walkthrough
-    shown["messages"][-1][1] += "\n" + ", ".join(plan)
-    log.write_text("".join(json.dumps(prompt) + "\n" for prompt in prompts))
+    plans = []
+    with closing(Worlds(archive)) as worlds:
+        for game in archive.games("train"):
+            with worlds.playing(game.id) as world:
+                plans.append(", ".join(world.start().moment.privileged.walkthrough))
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    (texts / f"{role}.txt").write_text("\n".join((load_prompts().texts[role], *plans)))
+    agent = msgspec.structs.replace(config.agent, prompts=str(texts))
+    config = msgspec.structs.replace(config, agent=agent)
     with pytest.raises(LeakError, match=rf"the first a plan in a {role} prompt"):
         asyncio.run(Dagger(config, tmp_path / "reader", silent).train())
     assert (place / "failed.json").exists()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from tests.tiny import make_tiny
 from transformers import AutoTokenizer
 
@@ -134,6 +135,17 @@ def test_killed_and_resumed_training_ends_in_the_same_bytes(base: str, round0: P
     again = train_dpo(dpo(base, tmp_path / "b"), PAIRS, round0, LOSS)
     assert again == whole
     assert again != lora.content_hash(round0)
+
+
+def test_imitation_goes_on_from_the_previous_adapter(base: str, round0: Path, tmp_path: Path) -> None:
+    """Catches chains whose rounds start afresh: with next to no learning rate the adapter stays where it was, and a
+    fresh one, whose second matrices are zero, is far from there."""
+    before = load_file(round0 / "adapter_model.safetensors")
+    train_sft(sft(base, tmp_path, rate=1e-12), EXAMPLES, previous=round0)
+    after = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
+    assert after.keys() == before.keys()
+    assert all(torch.allclose(after[name], before[name], atol=1e-6) for name in before)
+    assert max(float(tensor.abs().max()) for name, tensor in before.items() if "lora_B" in name) > 1e-3
 
 
 def test_adapter_of_another_base_is_refused(base: str, round0: Path, tmp_path: Path) -> None:

@@ -12,15 +12,12 @@ from dssr.measure.candidates import Candidate
 from dssr.measure.plan import Load, Walk
 from dssr.models.load import load_model
 from dssr.record.run import Run
+from dssr.session import silent
 from dssr.training.forecast import EpisodeSize, ahead, forecast, seeds_forecast
 from dssr.training.line import Line
 from dssr.training.variants import variant_of
 from dssr.types import Step
 from dssr.worlds.archive import Archive
-
-
-def silent(stage: str, done: int, of: int) -> None:
-    """Listens to nothing."""
 
 
 @pytest.fixture
@@ -107,7 +104,8 @@ def test_scoring_looks_ahead_to_the_last_target() -> None:
     walk = Walk(steps=4, shown=40, history=40, choice=10, plan=3, visits=1)
     trip = EpisodeSize(walk, budget=8, actions=3)
     config = WriterConfig(horizon=2, targets=(1, 2))
-    assert ahead(trip, variant_of("dssr", config), 2, (1, 2)) == [(1, 2, 1), (2, 2, 2), (3, 2, 2), (4, 1, 1)]
-    assert ahead(trip, variant_of("outcome", config), 2, (1, 2)) == [
+    dssr, outcome = variant_of("dssr", config), variant_of("outcome", config)
+    assert ahead(trip, dssr, (1, 2), 8) == [(1, 2, 1), (2, 2, 2), (3, 2, 2), (4, 1, 1)]
+    assert ahead(trip, outcome, (1, 2), 8) == [
         (1, 4, 3), (2, 3, 3), (3, 2, 3), (4, 1, 2)
     ]  # fmt: skip

@@ -17,7 +17,7 @@ from dssr.session import silent
 from dssr.training import fit as lora
 from dssr.training.line import Line
 from dssr.training.round import adapter_folder
-from dssr.types import Audit, Progress
+from dssr.types import Audit, Progress, Standing
 from dssr.worlds.archive import Archive
 
 pytestmark = pytest.mark.slow
@@ -30,8 +30,8 @@ class Killed(Exception):
 def dies_at(stage: str) -> Progress:
     """Listens until something of a stage is done."""
 
-    def die(name: str, done: int, of: int) -> None:
-        if name == stage and done:
+    def die(here: Standing) -> None:
+        if here.stage == stage and here.done:
             raise Killed
 
     return die

@@ -16,7 +16,7 @@ from dssr.record.run import Run
 from dssr.reports.write import make_report
 from dssr.training import fit as lora
 from dssr.training.reader.accuracy import ReaderAccuracy
-from dssr.training.reader.curve import curve_rows
+from dssr.training.reader.assess import curve_rows
 from dssr.training.reader.dagger import ACCURACY
 from dssr.worlds.archive import Archive
 

@@ -15,6 +15,7 @@ from dssr.config import Config, load
 from dssr.errors import UsageError
 from dssr.measure import candidates as scoring
 from dssr.measure.candidates import Candidate, CandidateScorer, Sampling, WritePoint
+from dssr.record.log import Content, read_digests, write_digests
 from dssr.record.run import Run
 from dssr.session import Session, silent
 from dssr.training import fit as lora
@@ -86,6 +87,7 @@ def test_variants_share_candidates_and_differ_in_what_they_learn_from(
             changed = msgspec.to_builtins(msgspec.structs.replace(one, scores=scores))
             lines.append(msgspec.json.encode({"key": f"{one.point}:{one.index:02d}", **changed}))
     log.write_bytes(b"\n".join(lines) + b"\n")
+    write_digests(log.parent, {**(read_digests(log.parent) or {}), log.name: Content.in_file(log)})
     archive_of = dssr.archive
     first, last = (asyncio.run(line.data(0)).examples(archive_of) for line in (dssr, k1))
     assert [one.reply for one in first] == [group[0].state for group in groups.values()]
@@ -212,7 +214,7 @@ def test_no_hint_keeps_what_the_reader_is_never_offered(config: Config, place: P
         async with Session(config) as session:
             scorer = CandidateScorer(played, session.agent(), Sampling(len(states), 1.0), config.writer, 0)
 
-            async def sample(view: object, previous: str, temperature: float, index: int) -> str:
+            async def sample(view: object, previous: str, temperature: float, index: int, samples: int = 1) -> str:
                 return states[index]
 
             async def nothing(point: WritePoint, state: str) -> dict[str, float]:

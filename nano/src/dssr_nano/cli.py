@@ -46,7 +46,7 @@ def build(
     as_json: options.Json = False,
 ) -> None:
     """Collect transcripts, train the network, write the model folder."""
-    from dssr.record.files import write_whole
+    from dssr.record.log import write_whole
     from dssr.worlds.archive import Archive
     from dssr_nano import networks
     from dssr_nano.factory.build import TOKENIZER
@@ -87,7 +87,7 @@ def _shape(text: str | None, role: Role) -> "Shape":
 def card(role: RoleArgument, runs: RunsArgument, model: ModelOption = None, as_json: options.Json = False) -> None:
     """Write the results of finished runs into a network's card."""
     from dssr.errors import UsageError
-    from dssr.record.files import write_whole
+    from dssr.record.log import write_whole
     from dssr.record.run import Run
     from dssr_nano import networks
     from dssr_nano.factory.export import measured, refill

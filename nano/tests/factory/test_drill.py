@@ -1,6 +1,6 @@
 import random
 
-from dssr.worlds.cooking.words import COOKS
+from dssr.worlds.cooking.recipe import COOKS
 from dssr_nano.factory.drill import IN_KITCHENS, directives, drill, make_kitchen, marks_of
 from dssr_nano.factory.hints import thing_of
 

@@ -4,21 +4,21 @@
 plays on from any step of a logged episode with the logged state or another. `run_jobs` plays many at once.
 """
 
-import asyncio
 import random
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
 
 import msgspec
 
-from dssr.agent.leaks import PromptSampler, Role, job_digest
+from dssr.agent.leaks import Role, Watch, job_digest, watched
 from dssr.agent.memory import (
     FULL,
+    ORACLE_B,
+    WRITE_SECONDS,
     Kit,
     Memory,
+    Plugged,
     Reference,
     enforce,
     identity_of,
@@ -27,14 +27,15 @@ from dssr.agent.memory import (
     load_reference,
     split_name,
 )
-from dssr.agent.prompts import Prompts, WatchedModel, render_history
+from dssr.agent.prompts import Prompts, render_history
 from dssr.agent.reader import Reader, explore, most_likely, nll_of
 from dssr.errors import ConfigError, GameError, ModelError, UsageError
 from dssr.models.base import Model, Tokenizer
-from dssr.seeds import digest_of, rng_of
+from dssr.scale.shards import AT_ONCE, Dispatch, ThisProcess, each
+from dssr.seeds import digest_of, rng_of, seed_of
 from dssr.types import Decision, Episode, Job, Moment, Outcome, Played, Step, View, Write
 from dssr.worlds.archive import Worlds
-from dssr.worlds.base import Node, WalkStep, World
+from dssr.worlds.base import Node, WalkStep, World, stepped, walked
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,14 @@ class Agent:
     """Prompts to keep verbatim, by job digest; see `leaks.share`."""
     counted_by: Tokenizer | None = None
     """The tokenizer that counts budgets; the reader's own when None."""
+    write_seconds: float = WRITE_SECONDS
+    """Most that one write of a user's memory may take."""
+
+    def __post_init__(self) -> None:
+        """Nothing that an agent's models are sent escapes the leak check."""
+        object.__setattr__(self, "writer", watched(self.writer, "writer"))
+        reader = self.reader
+        object.__setattr__(self, "reader", Reader(watched(reader.model, "reader"), reader.adapter, reader.instruction))
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -71,42 +80,32 @@ FROM_START = Resume()
 
 # ---------------------------------------------------------------- playing
 
-AT_ONCE = 128
-"""Episodes under way together: enough to fill any batch, few enough to keep in memory."""
-T = TypeVar("T")
-
 
 async def play_job(job: Job, agent: Agent, resume: Resume = FROM_START) -> Played:
     """One episode. Model and game failures are caught here: they become an outcome, never a loss."""
-    rollout = Rollout(job, agent, resume)
+    rollout = Rollout(job, agent, resume, "episode" if resume is FROM_START else "continuation")
     error: str | None = None
     try:
         with agent.worlds.playing(job.game) as world:
             outcome = await rollout.play(world)
+        await rollout.ask_again()
     except (ModelError, GameError) as failure:
         outcome, error = "error", str(failure)
-    return Played(rollout.episode(outcome, error), tuple(rollout.steps), rollout.sampler.prompts())
+    search = rollout.watch.search(agent.worlds, job, rollout.trail)
+    return Played(rollout.episode(outcome, error), tuple(rollout.steps), rollout.watch.sampler.prompts(), search)
 
 
-def run_jobs(jobs: Iterable[Job], agent: Agent, limit: int = AT_ONCE) -> AsyncIterator[Played]:
+async def run_jobs(jobs: Iterable[Job], agent: Agent, limit: int = AT_ONCE) -> AsyncIterator[Played]:
     """Play many episodes. Results come in the order of the jobs."""
-    return in_order((partial(play_job, job, agent) for job in jobs), limit)
+    shards = [(job,) for job in jobs]
+    dispatch = Dispatch([ThisProcess(agent)], shards, lambda job: job.game, limit)
+    async for found in dispatch.results(partial(each, _play)):
+        for played in found:
+            yield played
 
 
-async def in_order(work: Iterable[Callable[[], Awaitable[T]]], limit: int = AT_ONCE) -> AsyncIterator[T]:
-    """Results in the order of the work, at most `limit` pieces under way."""
-    waiting: deque[asyncio.Future[T]] = deque()
-    try:
-        for one in work:
-            waiting.append(asyncio.ensure_future(one()))
-            if len(waiting) >= limit:
-                yield await waiting.popleft()
-        while waiting:
-            yield await waiting.popleft()
-    finally:
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
+async def _play(agent: Agent, job: Job) -> Played:
+    return await play_job(job, agent)
 
 
 def episode_key(job: Job, agent: Agent, md5: str, resume: Resume = FROM_START) -> str:
@@ -163,12 +162,13 @@ OVER = Write(state="", tokens=0, raw_tokens=0, truncated=False, note="the episod
 class Rollout:
     """One episode under way."""
 
-    def __init__(self, job: Job, agent: Agent, resume: Resume) -> None:
+    def __init__(self, job: Job, agent: Agent, resume: Resume, what: str) -> None:
         self.job, self.agent, self.resume = job, agent, resume
         self.game = agent.worlds.archive.game(job.game)
         self.key = episode_key(job, agent, self.game.md5, resume)
-        self.sampler = PromptSampler(self.key, agent.quotas.get(job_digest(job), {}))
+        self.watch = Watch(self.key, what, agent.quotas.get(job_digest(job)))
         self.steps: list[Step] = []
+        self.trail: list[WalkStep] = []
         self.goal = ""
         self.reveal = self.begin = -1
         self.score = self.max_score = 0
@@ -176,7 +176,7 @@ class Rollout:
 
     async def play(self, world: World) -> Outcome:
         """Walk Phase A, then act until the game or the limit of actions ends it; everything goes into `steps`."""
-        walk = world.walk(self.job.cell.protocol, self.job.cell.filler)
+        walk = await walked(world, self.job.cell.protocol, self.job.cell.filler)
         self.goal, self.begin = world.goal, len(walk) - 1
         self.reveal = next(index for index, here in enumerate(walk) if here.kind == "reveal")
         for here in walk[:-1]:
@@ -188,9 +188,26 @@ class Rollout:
             write = await self._write(world, here)
             decision = await self._decide(world, here, write)
             self._log(here, write, decision)
-            here = _act(world, here, decision.action)
+            here = await _act(world, here, decision.action)
         self._log(here, OVER, None)
         return ended(here.node.moment) or "limit"
+
+    async def ask_again(self) -> None:
+        """Ask a memory of the user's own once more for one of its states. A fresh object with the same view and the
+        same previous state must give it; else something besides the text crosses steps."""
+        if not isinstance(self.memory, Plugged) or self.resume.past or self.resume.write is not None:
+            return
+        step = self.steps[seed_of(self.job.seed, self.key, "again") % (len(self.steps) - 1)]
+        previous = self.steps[step.index - 1].write.state if step.index else ""
+        with self.watch.at(step.index):
+            reply = await self.memory.write(View(self.goal, step.action, step.observation), previous)
+        assert self.job.cell.budget is not None
+        if enforce(reply, self.job.cell.budget, self.agent.tokenizer).state != step.write.state:
+            raise ModelError(
+                f"The memory {self.memory.name} writes another state when it is asked again with the same view and "
+                "previous state: something besides its text crosses steps (a class attribute, a file, a clock, chance "
+                "without a seed)."
+            )
 
     def episode(self, outcome: Outcome, error: str | None) -> Episode:
         """The record of what was played so far, with how it ended."""
@@ -219,16 +236,24 @@ class Rollout:
         kit = Kit(
             budget=budget,
             tokenizer=self.agent.tokenizer,
-            model=WatchedModel(
-                self.agent.writer, lambda messages: self.sampler.show("writer", len(self.steps), messages)
-            ),
+            model=self.agent.writer,
             adapter=None,
             temperature=self.job.temperature,
             seed=self.job.seed,
+            seconds=self.agent.write_seconds,
         )
         return load_memory(name, kit, self.agent.prompts), None
 
     async def _write(self, world: World, here: WalkStep) -> Write:
+        """The state at this step, in the memory's own words unless it is rendered from the record."""
+        self.trail.append(here)
+        with self.watch.at(len(self.steps)):
+            write = await self._written(world, here)
+        if self.memory is not None or self.job.cell.memory == ORACLE_B:
+            self.watch.wrote(write.state, self.job.cell.memory)
+        return write
+
+    async def _written(self, world: World, here: WalkStep) -> Write:
         index, past = len(self.steps), self.resume.past
         if index < len(past):
             return past[index].write
@@ -256,8 +281,8 @@ class Rollout:
             return Decision(options, (), options.reference, options.reference, None, None)
         context = context_of(self.job.cell.memory, tuple(self.steps), here.action, write)
         asked = (self.goal, context, here.observation, options.actions)
-        self.sampler.show("reader", index, self.agent.reader.messages(*asked))
-        logprobs = await self.agent.reader.score(*asked)
+        with self.watch.at(index):
+            logprobs = await self.agent.reader.score(*asked)
         best = most_likely(logprobs, options.actions)
         return Decision(
             options=options,
@@ -265,7 +290,7 @@ class Rollout:
             action=explore(options.actions, best, self.job.epsilon, self._rng(index)),
             argmax=best,
             nll=nll_of(logprobs, options),
-            tie=None if best == options.reference else shortens(world, here.node, best),
+            tie=None if best == options.reference else await shortens(world, here.node, best),
         )
 
     def _rng(self, index: int) -> random.Random:
@@ -288,8 +313,8 @@ class Rollout:
         )
 
 
-def _act(world: World, here: WalkStep, action: str) -> WalkStep:
-    node = world.step(here.node, action)
+async def _act(world: World, here: WalkStep, action: str) -> WalkStep:
+    node = await stepped(world, here.node, action)
     moved = node.moment.place != here.node.moment.place
     return WalkStep("act", action, node.moment.observation, here.visit + moved, node)
 
@@ -313,8 +338,9 @@ def ended(moment: Moment) -> Outcome | None:
     return None if moment.privileged.policy else "unwinnable"
 
 
-def shortens(world: World, node: Node, action: str) -> bool:
-    """Whether an action is as good as the reference: the optimal plan is one shorter after it."""
-    after = world.step(node, action).moment
+async def shortens(world: World, node: Node, action: str) -> bool:
+    """Whether an action is as good as the reference: the optimal plan is shorter after it, by one or by more, since a
+    planner may find a better plan from another position."""
+    after = (await stepped(world, node, action)).moment
     left = len(after.privileged.policy)
-    return (after.won or left > 0) and left == len(node.moment.privileged.policy) - 1
+    return (after.won or left > 0) and left < len(node.moment.privileged.policy)

@@ -1,31 +1,47 @@
-"""The leak check: does any stored prompt show what only the reference action and `oracle-b` may know?
+"""The leak check: does any prompt show what only the reference action and `oracle-b` may know?
 
-A run keeps a fixed number of its prompts verbatim (`share`, `PromptSampler`), spread over its episodes by seed; the
-choice depends on the list of jobs and on content alone, so an interrupted run keeps the same ones.
+Whatever sends prompts for one piece of work (an episode, its audits, the candidates of its write points) says so:
 
-`check_prompts` searches them for what the world names as secret: the lines that tell the task, three or more actions in
-a row of every plan, the facts, and the `oracle-b` lines of every state visited. What an observation up to that step
-shows is none. A state is the writer's own words, so two things in it are no leak: a line whose every word was seen
-before, and, in a built-in format (whose requests are checked to hold nothing but the four fields), a lone lucky guess.
+    watch = Watch(key, "audit")
+    with watch.at(step):                     # every prompt sent in here belongs to this step of the episode
+        loss = await agent.reader.nll(…)
+    watch.wrote(state)                       # these words are a memory's own
+    found = watch.search(worlds, job, steps)
+
+An agent's models refuse a prompt that nobody watches (`watched`), so no way of sending one escapes the search.
+
+Searched for is what the world names as secret in the positions visited: the lines that tell the task, three or more
+actions in a row of every plan, the facts, and the `oracle-b` lines. What an observation up to that step shows verbatim
+is none. In a state, which is a memory's own words, one thing more is excused, and counted: a line put together from
+words that had all been shown, such as `Room: kitchen`. `oracle-b` may show its own lines.
+
+A run keeps a fixed number of its prompts verbatim as well (`share`, `PromptSampler`), spread over its episodes by seed;
+the choice depends on the list of jobs and on content alone, so an interrupted run keeps the same ones.
 """
 
 import heapq
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from math import inf
 from typing import Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 import msgspec
 
-from dssr.agent.memory import is_reference
-from dssr.agent.prompts import CONTEXT_BEGIN
-from dssr.agent.store import stored
+from dssr.agent.memory import ORACLE_B, is_reference
+from dssr.agent.prompts import CONTEXT_BEGIN, WRITER_FIELDS, Happened, WatchedModel
+from dssr.agent.store import SEARCHES, stored
 from dssr.errors import LeakError
-from dssr.models.base import Message
+from dssr.models.base import Message, Model
 from dssr.record.run import Run
 from dssr.seeds import digest_of, rng_of, seed_of
-from dssr.types import Job, Played, Record, Step, StoredPrompt
+from dssr.types import Job, Leak, Played, Search, Step, StoredPrompt
 from dssr.worlds.archive import Worlds
-from dssr.worlds.base import Domain, Node, Secret, World
+from dssr.worlds.base import Node, Secret, World
 
 # ---------------------------------------------------------------- which prompts are kept
 
@@ -63,18 +79,207 @@ class PromptSampler:
     def show(self, role: Role, step: int, messages: Sequence[Message]) -> None:
         """Offer one prompt, just before it is sent."""
         self._shown += 1
-        kept = self._kept[role]
+        kept, quota = self._kept[role], self.quota.get(role, 0)
+        if not quota:
+            return
+        # The heap gives up its smallest entry: ranks are negated so that the highest rank leaves.
+        rank = -seed_of(self.episode, role, step, self._shown)
+        if len(kept) == quota and rank < kept[0][0]:
+            return
         pairs = tuple((message.role, message.content) for message in messages)
         prompt = StoredPrompt(role=role, episode=self.episode, step=step, messages=pairs)
-        # The heap gives up its smallest entry: ranks are negated so that the highest rank leaves.
-        heapq.heappush(kept, (-seed_of(self.episode, role, step, self._shown), self._shown, prompt))
-        if len(kept) > self.quota.get(role, 0):
-            heapq.heappop(kept)
+        (heapq.heappush if len(kept) < quota else heapq.heappushpop)(kept, (rank, self._shown, prompt))
 
     def prompts(self) -> tuple[StoredPrompt, ...]:
         """In the order in which they were sent."""
         everything = [entry for kept in self._kept.values() for entry in kept]
         return tuple(prompt for _, _, prompt in sorted(everything, key=lambda entry: entry[1]))
+
+
+# ---------------------------------------------------------------- watching
+
+
+class Watch:
+    """Sees every prompt of one piece of work, and searches them when the work is done."""
+
+    def __init__(self, episode: str, what: str, quota: Mapping[Role, int] | None = None) -> None:
+        """`quota`: how many prompts of each role to keep verbatim."""
+        self.episode = episode
+        self.what = what
+        self.sampler = PromptSampler(episode, quota or {})
+        self._blocks: dict[str, int] = {}
+        self._sent: Counter[_Sent] = Counter()
+        self._written: dict[str, bool] = {}
+
+    @property
+    def used(self) -> bool:
+        """Whether any prompt was sent."""
+        return bool(self._sent)
+
+    @contextmanager
+    def at(self, step: int) -> Iterator[None]:
+        """Every prompt sent inside, by tasks begun inside too, belongs to this step."""
+        token = _HERE.set((self, step))
+        try:
+            yield
+        finally:
+            _HERE.reset(token)
+
+    def show(self, role: Role, step: int, messages: Sequence[Message]) -> None:
+        """Note one prompt. Prompts of one history share most of their paragraphs, so these are kept once."""
+        self.sampler.show(role, step, messages)
+        blocks = self._blocks
+        parts = [blocks.setdefault(part, len(blocks)) for one in messages for part in paragraphs(one.content)]
+        self._sent[_Sent(role, step, tuple(parts))] += 1
+
+    def wrote(self, state: str, memory: str = "") -> None:
+        """Note a text that a memory put into its own words; `oracle-b` may show its lines."""
+        if state:
+            self._written[state] = memory == ORACLE_B
+
+    def wrote_at(self, step: Step, memory: str) -> None:
+        """Note the state of a step, unless it was rendered from what observations show."""
+        if memory == ORACLE_B or not is_reference(memory):
+            self.wrote(step.write.state, memory)
+
+    def search(self, worlds: Worlds, job: Job, trail: Sequence[Happened]) -> Search:
+        """Look through all prompts. `trail`: the steps of the episode, as far as prompts were sent for them."""
+        sent: Counter[Role] = Counter()
+        for one, count in self._sent.items():
+            sent[one.role] += count
+        found: Counter[Verdict] = Counter()
+        leaks: list[Leak] = []
+        if sent:
+            with worlds.playing(job.game) as world:
+                trial = _Trial(world, worlds.domain.form_words, trail)
+            suspects = {number: hits for block, number in self._blocks.items() if (hits := trial.suspects(block))}
+            texts = list(self._blocks)
+            for one, count in self._sent.items() if suspects else ():
+                early = {
+                    hit for number in one.blocks for hit in suspects.get(number, ()) if trial.secret(hit, one.step)
+                }
+                if not early:
+                    continue
+                text = "\n\n".join(texts[number] for number in one.blocks)
+                judged = trial.judge(early, one.step, *self._parts(text, one.role, job.cell.memory))
+                for verdict in {verdict for _, verdict in judged}:
+                    found[verdict] += count
+                shown = [hit for hit, verdict in judged if verdict == "leaked"]
+                leaks += [Leak(self.episode, one.step, one.role, hit.kind, hit.text) for hit in shown]
+        first = tuple(sorted(leaks, key=lambda leak: (leak.step, leak.role, leak.text)))[:SHOWN]
+        return Search(
+            what=self.what,
+            writer_prompts=sent["writer"],
+            reader_prompts=sent["reader"],
+            composed=found["composed"],
+            leaked=found["leaked"],
+            leaks=first,
+        )
+
+    def _parts(self, text: str, role: Role, memory: str) -> tuple[str, str, bool]:
+        """What the framework put there, what a memory wrote, and whether that may show anything."""
+        if role == "writer" and ":" in memory:
+            return "", text, False
+        before, mark, after = text.partition(_MARKS[role])
+        state = max((state for state in self._written if after.startswith(state)), key=len, default="")
+        return f"{before}{mark}\n{after[len(state) :]}", state, self._written.get(state, False)
+
+
+Verdict = Literal["composed", "leaked", "allowed"]
+"""On a secret that a prompt shows too early."""
+
+
+class _Sent(NamedTuple):
+    """A prompt: whose, at which step, and its paragraphs by number."""
+
+    role: Role
+    step: int
+    blocks: tuple[int, ...]
+
+
+_HERE: ContextVar[tuple[Watch, int] | None] = ContextVar("watch", default=None)
+_MARKS: dict[Role, str] = {"reader": f"{CONTEXT_BEGIN}\n", "writer": f"{WRITER_FIELDS[1]}\n"}
+"""After which a prompt shows a state."""
+SHOWN = 5
+"""Leaks of one piece of work that are told in full; all are counted."""
+
+
+def watched(model: Model, role: Role) -> Model:
+    """The model behind a door: a prompt passes only where somebody watches (`Watch.at`)."""
+
+    if isinstance(model, _Door):
+        return model
+
+    def look(messages: Sequence[Message]) -> None:
+        here = _HERE.get()
+        if here is None:
+            raise LeakError(
+                "A prompt was about to be sent that no leak check would see; send it inside `with watch.at(step)`."
+            )
+        watch, step = here
+        watch.show(role, step, messages)
+
+    return _Door(model, look)
+
+
+class _Door(WatchedModel):
+    """A model that is watched already."""
+
+
+def unwatched(model: Model) -> Model:
+    """The model behind the door, for what is no part of a run: timing it."""
+    return model.model if isinstance(model, _Door) else model
+
+
+# ---------------------------------------------------------------- the verdict on a run
+
+
+def totals(searches: Iterable[Search]) -> dict[str, Search]:
+    """Searches of the same kind of work added up, by kind."""
+    found: dict[str, Search] = {}
+    for one in searches:
+        before = found.get(one.what, Search(one.what))
+        found[one.what] = Search(
+            what=one.what,
+            writer_prompts=before.writer_prompts + one.writer_prompts,
+            reader_prompts=before.reader_prompts + one.reader_prompts,
+            composed=before.composed + one.composed,
+            leaked=before.leaked + one.leaked,
+            leaks=(*before.leaks, *one.leaks)[:SHOWN],
+        )
+    return found
+
+
+def refuse_leaks(run: Run) -> None:
+    """A run of whose prompts one shows a secret is marked failed and gets no summary."""
+    found = [one for one in totals(run.read(SEARCHES, Search)).values() if one.leaked]
+    if found:
+        run.fail({"reason": "leak", "searches": msgspec.to_builtins(found)})
+        first = found[0].leaks[0]
+        raise LeakError(
+            f"{run.path} is marked failed: {sum(one.leaked for one in found)} prompts show a secret, the first a "
+            f"{first.kind} in a {first.role} prompt ({found[0].what}, step {first.step}); see `dssr check {run.path}`."
+        )
+
+
+def check_stored(run: Run, worlds: Worlds) -> Search:
+    """Search the prompts that a run keeps verbatim once more."""
+    found = [searched_again(played, worlds) for played in stored(run)]
+    return totals(found).get(STORED, Search(STORED))
+
+
+STORED = "stored"
+
+
+def searched_again(played: Played, worlds: Worlds) -> Search:
+    """The same for one episode."""
+    job = played.episode.job
+    watch = Watch(played.episode.key, STORED)
+    for step in played.steps:
+        watch.wrote_at(step, job.cell.memory)
+    for prompt in played.prompts:
+        watch.show(prompt.role, prompt.step, [Message(*pair) for pair in prompt.messages])
+    return watch.search(worlds, job, played.steps)
 
 
 # ---------------------------------------------------------------- the search
@@ -83,151 +288,132 @@ RUN = 3
 """Actions in a row that make a plan; two happen by themselves."""
 
 
-class Leak(Record, frozen=True):
-    """One secret found in one prompt."""
+class _Hidden:
+    """What one game hides, by position; grows as positions are visited."""
 
-    episode: str
-    step: int
-    role: str
-    """Whose prompt: `writer` or `reader`."""
-    kind: str
-    """The world's word for it."""
-    text: str
-    written: bool
-    """It stood in a state, not in what the framework puts around it."""
+    def __init__(self) -> None:
+        self._known: set[Secret] = set()
+        self._anchored: dict[str, set[Secret]] = {}
 
+    def visit(self, world: World, nodes: Iterable[Node]) -> frozenset[Secret]:
+        """The secrets of these positions."""
+        found = frozenset(one for raw in world.secrets(nodes) for one in searchable(raw))
+        for secret in found - self._known:
+            # A text that holds the secret has each of its words; the longest is in the fewest texts.
+            anchor = max(words(secret.text).split(), key=len, default="")
+            self._anchored.setdefault(anchor, set()).add(secret)
+        self._known |= found
+        return found
 
-class LeakReport(Record, frozen=True):
-    """What a check found. Guesses are reported, and are no leaks."""
-
-    episodes: int
-    writer_prompts: int
-    reader_prompts: int
-    leaks: tuple[Leak, ...]
-    guesses: tuple[Leak, ...]
-    """Lone lines of a built-in format that a writer hit upon."""
+    def suspects(self, text: str) -> list[Secret]:
+        """Secrets of any position that a text shows."""
+        both, anchored = forms(text), self._anchored
+        return [secret for word in set(both[1].split()) for secret in anchored.get(word, ()) if holds(both, secret)]
 
 
-def check_prompts(episodes: Iterable[Played], worlds: Worlds) -> LeakReport:
-    """Search the stored prompts of all episodes."""
-    leaks: list[Leak] = []
-    guesses: list[Leak] = []
-    count, roles = 0, {"writer": 0, "reader": 0}
-    for played in episodes:
-        count += 1
-        for prompt in played.prompts:
-            roles[prompt.role] += 1
-        if played.prompts and played.episode.job.cell.memory != "oracle-b":
-            with worlds.playing(played.episode.job.game) as world:
-                found, guessed = _Search(world, worlds.domain, played).all()
-            leaks += found
-            guesses += guessed
-    return LeakReport(count, roles["writer"], roles["reader"], tuple(leaks), tuple(guesses))
+_HIDDEN: WeakKeyDictionary[World, _Hidden] = WeakKeyDictionary()
 
 
-def refuse_leaks(run: Run, worlds: Worlds) -> None:
-    """Search a run's stored prompts; a run with a leak is marked failed and gets no summary."""
-    report = check_prompts(stored(run), worlds)
-    if report.leaks:
-        run.fail({"reason": "leak", "report": msgspec.to_builtins(report)})
-        first = report.leaks[0]
-        raise LeakError(
-            f"{run.path} is marked failed: {len(report.leaks)} leaks, the first a {first.kind} in a {first.role} "
-            f"prompt at step {first.step}; see `dssr check {run.path}`."
-        )
-
-
-class _Hit(NamedTuple):
-    """A leak, and the secret in the form it was searched for."""
-
-    leak: Leak
-    secret: Secret
-
-
-class _Search:
+class _Trial:
     """The secrets of one episode, and when each stopped being one."""
 
-    def __init__(self, world: World, domain: Domain, played: Played) -> None:
-        self.form_words = domain.form_words
-        self.played = played
-        self.memory = played.episode.job.cell.memory
+    def __init__(self, world: World, form_words: Iterable[str], trail: Sequence[Happened]) -> None:
+        self.trail = trail
         self.goal = world.goal
-        self.seen = [(plain(step.observation), words(step.observation)) for step in played.steps]
-        self.secrets = searchable(world.secrets(nodes_of(world, played.steps)))
+        self.form_words = form_words
+        self.hidden = _HIDDEN.setdefault(world, _Hidden())
+        self.own = self.hidden.visit(world, nodes_of(world, trail))
+        self._public: dict[Secret, float] = {}
+        self._words: dict[str, int] | None = None
 
-    def all(self) -> tuple[list[Leak], list[Leak]]:
-        leaks: list[Leak] = []
-        guesses: list[Leak] = []
-        for prompt in self.played.prompts:
-            frame, state = self._parts(prompt)
-            leaks += [hit.leak for hit in self._hits(prompt, frame, written=False)]
-            hits = [hit for hit in self._hits(prompt, state, written=True) if not self._composed(hit)]
-            lone = ":" not in self.memory and len(hits) == 1 and hits[0].secret.form == "line"
-            (guesses if lone else leaks).extend(hit.leak for hit in hits)
-        return leaks, guesses
+    def suspects(self, text: str) -> list[Secret]:
+        """The episode's own secrets that a text shows, at whatever time."""
+        return [secret for secret in self.hidden.suspects(text) if secret in self.own]
 
-    def _parts(self, prompt: StoredPrompt) -> tuple[str, str]:
-        """What the framework put there, and what a memory wrote."""
-        text = "\n".join(content for _, content in prompt.messages)
-        if is_reference(self.memory):
-            return text, ""
-        if prompt.role == "writer" and ":" in self.memory:
-            return "", text
-        place = prompt.step if prompt.role == "reader" else prompt.step - 1
-        state = self.played.steps[place].write.state if 0 <= place < len(self.played.steps) else ""
-        mark = f"{CONTEXT_BEGIN}\n" if prompt.role == "reader" else "Previous state:\n"
-        before, found, after = text.partition(mark + state)
-        return (f"{before}\n{after}", state) if found else (text, "")
+    def secret(self, secret: Secret, step: int) -> bool:
+        """Whether it still is one at this step: nothing has shown it verbatim."""
+        if secret not in self._public:
+            shown = (place for place, one in enumerate(self.trail) if holds(forms(one.observation), secret))
+            self._public[secret] = -1 if holds(forms(self.goal), secret) else next(shown, inf)
+        return step < self._public[secret]
 
-    def _hits(self, prompt: StoredPrompt, text: str, written: bool) -> list[_Hit]:
-        if not text:
-            return []
-        forms = (plain(text), words(text))
-        hits = [secret for secret in self.secrets if holds(forms, secret) and not self._public(secret, prompt.step)]
-        return [
-            _Hit(Leak(prompt.episode, prompt.step, prompt.role, secret.kind, secret.text, written), secret)
-            for secret in hits
-            if not any(secret.kind == other.kind and secret.text in other.text and secret != other for other in hits)
-        ]
+    def judge(
+        self, hits: Iterable[Secret], step: int, frame: str, state: str, free: bool
+    ) -> list[tuple[Secret, Verdict]]:
+        """What becomes of each secret that a prompt shows too early; `free`: the state may show anything."""
+        found: list[tuple[Secret, Verdict]] = []
+        for hit in _largest(hits):
+            if holds(forms(frame), hit) or not holds(forms(state), hit):
+                found.append((hit, "leaked"))
+            elif free:
+                found.append((hit, "allowed"))
+            else:
+                found.append((hit, "composed" if self._composed(hit, step) else "leaked"))
+        return found
 
-    def _public(self, secret: Secret, step: int) -> bool:
-        shown = (*self.seen[: step + 1], (plain(self.goal), words(self.goal)))
-        return any(holds(forms, secret) for forms in shown)
-
-    def _composed(self, hit: _Hit) -> bool:
+    def _composed(self, secret: Secret, step: int) -> bool:
         """Whether a writer could have put the text together from words it had been given."""
-        if hit.secret.form == "code":
+        if secret.form == "code":
             return False
-        known = {*words(self.goal).split(), *self.form_words}
-        for step in self.played.steps[: hit.leak.step + 1]:
-            known.update(words(f"{step.observation} {step.action or ''}").split())
-        return set(words(hit.secret.text).split()) <= known
+        if self._words is None:
+            self._words = dict.fromkeys((*words(self.goal).split(), *self.form_words), -1)
+            for place, one in enumerate(self.trail):
+                for word in words(f"{one.observation} {one.action or ''}").split():
+                    self._words.setdefault(word, place)
+        return all(self._words.get(word, inf) <= step for word in words(secret.text).split())
 
 
-def nodes_of(world: World, steps: Sequence[Step]) -> list[Node]:
-    """The position at each logged step."""
+def _largest(hits: Iterable[Secret]) -> list[Secret]:
+    """Each hit that is no part of another of its kind, in a fixed order."""
+    found = sorted(hits)
+    return [
+        hit
+        for hit in found
+        if not any(hit.kind == other.kind and hit.text in other.text and hit != other for other in found)
+    ]
+
+
+def nodes_of(world: World, trail: Iterable[Happened]) -> list[Node]:
+    """The position at each step."""
     node = world.start()
     nodes = []
-    for step in steps:
+    for step in trail:
         node = node if step.action is None else world.step(node, step.action)
         nodes.append(node)
     return nodes
 
 
-def searchable(secrets: Iterable[Secret]) -> list[Secret]:
-    """Every secret in the form in which it is searched for, each once; a plan is cut into short runs of actions."""
-    found: set[Secret] = set()
-    for secret in set(secrets):
-        if secret.form == "plan":
-            actions = secret.text.split("\n")
-            runs = (" ".join(actions[first : first + RUN]) for first in range(len(actions) - RUN + 1))
-            found |= {secret._replace(text=words(run)) for run in runs}
-        else:
-            found.add(secret._replace(text=plain(secret.text)))
-    return sorted(found)
+@lru_cache(maxsize=8192)
+def searchable(secret: Secret) -> tuple[Secret, ...]:
+    """A secret in the form in which it is searched for; a plan is cut into short runs of actions."""
+    if secret.form != "plan":
+        return (secret._replace(text=plain(secret.text)),)
+    actions = secret.text.split("\n")
+    runs = (" ".join(actions[first : first + RUN]) for first in range(len(actions) - RUN + 1))
+    return tuple({secret._replace(text=words(run)) for run in runs})
 
 
 # ---------------------------------------------------------------- comparing texts
+
+SHORT = 80
+"""Characters up to which a paragraph is taken together with its neighbour: a plan may have blank lines in it."""
+
+
+def paragraphs(text: str) -> list[str]:
+    """A text cut at blank lines, except between short paragraphs. Joined by blank lines it is the text again."""
+    found: list[str] = []
+    for part in text.split("\n\n"):
+        if found and len(part) < SHORT and len(found[-1]) < SHORT:
+            found[-1] = f"{found[-1]}\n\n{part}"
+        else:
+            found.append(part)
+    return found
+
+
+@lru_cache(maxsize=2048)
+def forms(text: str) -> tuple[str, str]:
+    """A text as `(plain, words)`, ready to be searched."""
+    return plain(text), words(text)
 
 
 def plain(text: str) -> str:
@@ -240,9 +426,9 @@ def words(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.casefold()))
 
 
-def holds(forms: tuple[str, str], secret: Secret) -> bool:
+def holds(both: tuple[str, str], secret: Secret) -> bool:
     """Whether a text, given as `(plain, words)`, shows a secret as whole words."""
-    text = forms[1] if secret.form == "plan" else forms[0]
+    text = both[1] if secret.form == "plan" else both[0]
     place = text.find(secret.text)
     while place >= 0:
         end = place + len(secret.text)

@@ -12,7 +12,18 @@ from typing import Protocol
 
 from dssr.config import PROMPTED
 from dssr.errors import ConfigError, LeakError
-from dssr.models.base import Choose, Chosen, Generate, Generated, Message, Model, Tokenizer
+from dssr.models.base import (
+    Choose,
+    Chosen,
+    Generate,
+    Generated,
+    Likelihood,
+    Message,
+    Model,
+    Tokenizer,
+    TokenScores,
+    ask_likelihood,
+)
 from dssr.types import LABELS, Record, View
 
 # ---------------------------------------------------------------- files
@@ -20,7 +31,9 @@ from dssr.types import LABELS, Record, View
 SHIPPED = Path(__file__).parent / "texts"
 RETENTION = PROMPTED
 """Each has a retention instruction of its own."""
-FILES = ("writer", "reader", *RETENTION)
+LOGS = {"writer": "log-writer", "reader": "log-reader", "guide": "log-guide"}
+"""Texts that speak of a game, and what stands in their place where a memory is rolled over a log."""
+FILES = ("writer", "reader", *RETENTION, "edit", *LOGS.values(), "log-actor")
 
 
 class Prompts(Record, frozen=True):
@@ -32,6 +45,15 @@ class Prompts(Record, frozen=True):
     def reader(self) -> str:
         """The reader's system message."""
         return self.texts["reader"]
+
+    @property
+    def actor(self) -> str:
+        """The system message of a reader that writes the next action instead of choosing it."""
+        return self.texts["log-actor"]
+
+    def for_logs(self) -> "Prompts":
+        """The same with texts that fit any task, not games alone."""
+        return Prompts(self.texts | {name: self.texts[log] for name, log in LOGS.items()})
 
     def writer(self, style: str, budget: int) -> str:
         """The writer's system message: the shared framing with one retention instruction and the budget."""
@@ -49,9 +71,10 @@ def load_prompts(folder: str | Path | None = None) -> Prompts:
             raise ConfigError(f"{folder} holds no prompt file; give a folder with at least one of {wanted}.")
         chosen |= own
     texts = {name: _read(path) for name, path in chosen.items()}
-    for gap in ("{retention}", "{budget}"):
-        if gap not in texts["writer"]:
-            raise ConfigError(f"{chosen['writer']} lacks {gap}; put it where that text belongs.")
+    for frame in ("writer", LOGS["writer"]):
+        for gap in ("{retention}", "{budget}"):
+            if gap not in texts[frame]:
+                raise ConfigError(f"{chosen[frame]} lacks {gap}; put it where that text belongs.")
     return Prompts(texts)
 
 
@@ -90,6 +113,17 @@ def reader_messages(
         f"{CONTEXT_BEGIN}\n{context or EMPTY}\n{CONTEXT_END}",
         f"Current observation:\n{observation}",
         f"Options:\n{options}",
+        "Action:",
+    )
+    return (Message("system", system), Message("user", "\n\n".join(parts)))
+
+
+def actor_messages(system: str, goal: str, context: str, observation: str) -> tuple[Message, ...]:
+    """The request of a reader that writes the next action: the same fields, without options."""
+    parts = (
+        f"Goal:\n{goal}",
+        f"{CONTEXT_BEGIN}\n{context or EMPTY}\n{CONTEXT_END}",
+        f"Current observation:\n{observation}",
         "Action:",
     )
     return (Message("system", system), Message("user", "\n\n".join(parts)))
@@ -161,41 +195,46 @@ class WatchedModel:
     """A model that shows every request's messages to `look` before it is sent."""
 
     def __init__(self, model: Model, look: Callable[[tuple[Message, ...]], None]) -> None:
-        self._model = model
+        self.model = model
         self._look = look
 
     @property
     def name(self) -> str:
         """The watched model's."""
-        return self._model.name
+        return self.model.name
 
     @property
     def tokenizer(self) -> Tokenizer:
         """The watched model's."""
-        return self._model.tokenizer
+        return self.model.tokenizer
 
     @property
     def context_length(self) -> int:
         """The watched model's."""
-        return self._model.context_length
+        return self.model.context_length
 
     def fingerprint(self, adapter: str | None = None) -> str:
         """The watched model's: looking changes no answer."""
-        return self._model.fingerprint(adapter)
+        return self.model.fingerprint(adapter)
 
     def prompt_tokens(self, messages: Sequence[Message]) -> int:
         """By the watched model."""
-        return self._model.prompt_tokens(messages)
+        return self.model.prompt_tokens(messages)
 
     async def generate(self, request: Generate) -> Generated:
         """Show the messages, then send them."""
         self._look(request.messages)
-        return await self._model.generate(request)
+        return await self.model.generate(request)
 
     async def choose(self, request: Choose) -> Chosen:
         """Show the messages, then send them."""
         self._look(request.messages)
-        return await self._model.choose(request)
+        return await self.model.choose(request)
+
+    async def likelihood(self, request: Likelihood) -> TokenScores:
+        """Show the messages, then send them."""
+        self._look(request.messages)
+        return await ask_likelihood(self.model, request)
 
     async def close(self) -> None:
         """Nothing: the model belongs to the run, not to the memory that is watched."""

@@ -1,10 +1,13 @@
 """Episodes in a run's logs. The episode's own line comes last: where it stands, its steps and prompts do too."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from dssr.errors import UsageError
 from dssr.record.run import Run
-from dssr.types import Episode, Played, Step, StoredPrompt
+from dssr.types import Episode, Played, Search, Step, StoredPrompt
+
+SEARCHES = "searches"
+"""Log of what the leak check found, one line per piece of work."""
 
 
 def save(run: Run, played: Played) -> None:
@@ -12,7 +15,13 @@ def save(run: Run, played: Played) -> None:
     key = played.episode.key
     run.extend("steps", [(f"{key}:{step.index:04d}", step) for step in played.steps])
     run.extend("prompts", [(f"{key}:{place:04d}", prompt) for place, prompt in enumerate(played.prompts)])
+    keep_searches(run, key, [played.search] if played.search else [])
     run.append("episodes", key, played.episode)
+
+
+def keep_searches(run: Run, key: str, searches: Iterable[Search]) -> None:
+    """Append what the leak check says of one piece of work, before the line that makes the work count."""
+    run.extend(SEARCHES, [(f"{key}:{search.what}", search) for search in searches])
 
 
 def stored(run: Run) -> Iterator[Played]:

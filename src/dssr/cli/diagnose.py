@@ -1,5 +1,6 @@
-"""`dssr demo · diagnose · evaluate · plan · lag · audit`: is it the budget or the writer that loses what matters?"""
+"""`dssr demo · diagnose · evaluate · plan · lag`: is it the budget or the writer that loses what matters?"""
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -8,10 +9,12 @@ import typer
 from dssr.cli import options
 from dssr.cli.show import emit, progress, say, with_bounds
 from dssr.errors import ModelError, UsageError
-from dssr.types import Split
+from dssr.models.guard import printable
+from dssr.types import Split, Workers
 
 if TYPE_CHECKING:
     from dssr.measure.study import Study
+    from dssr.record.run import Run
 
 SplitOption = Annotated[Split, typer.Option("--split", help="Which games; test is sealed, see `dssr evaluate`.")]
 PlannedSplit = Annotated[Literal["train", "valid"], typer.Option("--split", help="Which games.")]
@@ -22,17 +25,21 @@ Calibrate = Annotated[
 ]
 DEMO_MEMORIES = ("full", "summary", "guide")
 DEMO_FILLERS = (0, 20)
+MOST_CAUSES = 8
+"""Different failures that are told in full."""
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this file to the program."""
-    for command in (demo, diagnose, evaluate, plan, lag, audit):
+    for command in (demo, diagnose, evaluate, plan, lag):
         app.command(command.__name__)(command)
 
 
 def demo(
     config: options.Config = options.DEFAULT_CONFIG,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the demo's run and report.")] = Path("runs/demo"),
+    workers: options.Workers = None,
+    ray: options.Ray = None,
 ) -> None:
     """Diagnose three memories with two fillers on the six games that are shipped, and write the page."""
     import msgspec
@@ -50,7 +57,9 @@ def demo(
     else:
         with progress() as told:
             asked = (settings, DEMO_MEMORIES, [budget], DEMO_FILLERS)
-            study = dssr.diagnose(*asked, lag=True, out=place, resume=place.exists(), progress=told)
+            study = dssr.diagnose(
+                *asked, lag=True, out=place, resume=place.exists(), workers=Workers(workers, ray), progress=told
+            )
     show(study)
     made = report(study, out=out / f"{settings.name}-report", forms=["page"])
     typer.echo(f"page: {made.page}  (open it in a browser)")
@@ -66,6 +75,8 @@ def diagnose(
     lag: options.Lag = False,
     out: options.Out = None,
     resume: options.Resume = False,
+    workers: options.Workers = None,
+    ray: options.Ray = None,
     as_json: options.Json = False,
 ) -> None:
     """Play and audit memories × budgets × fillers, and say what loses: the budget or the writer."""
@@ -73,7 +84,16 @@ def diagnose(
 
     with progress(as_json) as told:
         asked = (config, memory or (), budget or (), filler or ())
-        study = work(*asked, games=games, split=split, lag=lag, out=out, resume=resume, progress=told)
+        study = work(
+            *asked,
+            games=games,
+            split=split,
+            lag=lag,
+            out=out,
+            resume=resume,
+            workers=Workers(workers, ray),
+            progress=told,
+        )
     show(study, as_json)
 
 
@@ -85,10 +105,12 @@ def evaluate(
     lag: options.Lag = False,
     out: options.Out = None,
     resume: options.Resume = False,
+    workers: options.Workers = None,
+    ray: options.Ray = None,
     as_json: options.Json = False,
 ) -> None:
     """Diagnose on the test games, which open once for each run approved with `dssr gates approve`."""
-    diagnose(config, memory, budget, filler, None, "test", lag, out, resume, as_json)
+    diagnose(config, memory, budget, filler, None, "test", lag, out, resume, workers, ray, as_json)
 
 
 def plan(
@@ -104,32 +126,48 @@ def plan(
     price_in: Price = None,
     price_out: Price = None,
     calibrate: Calibrate = False,
+    workers: options.Workers = None,
     as_json: options.Json = False,
 ) -> None:
-    """Count the calls and tokens of a diagnosis; with rates or prices also hours or cost."""
+    """Count the calls and tokens of a diagnosis; with rates or prices also hours or cost, for so many workers."""
     import msgspec
 
-    from dssr.measure.plan import Rates
+    from dssr.measure.plan import Rates, duration
     from dssr.measure.plan import plan as count
 
     if (read_rate is None) != (write_rate is None) or (price_in is None) != (price_out is None):
         raise UsageError("Rates and prices come in pairs: give both --read-rate and --write-rate, or both prices.")
     asked = (config, memory or (), budget or (), filler or ())
     rates = Rates(read_rate, write_rate, price_in, price_out)
-    found = count(*asked, games=games, split=split, lag=lag, rates=rates, calibrate=calibrate)
+    found = count(*asked, games=games, split=split, lag=lag, rates=rates, calibrate=calibrate, workers=workers or 1)
     rows, total = [msgspec.to_builtins(load) for load in found.loads], found.total
+    timed = ("hours", "most_hours")  # told below, in units that people use
     if as_json:
-        emit({"episodes": found.episodes, "work": rows, "total": total}, True)
+        shared = msgspec.to_builtins(found.shared)
+        emit({"episodes": found.episodes, "work": rows, "total": total, "shared": shared}, True)
         return
-    emit([*rows, {"work": "total", **{name: total[name] for name in rows[0] if name != "work"}}])
+    lines = [*rows, {"work": "total", **{name: total[name] for name in rows[0] if name != "work"}}]
+    emit([{name: value for name, value in line.items() if name not in timed} for line in lines])
     typer.echo(f"{found.episodes} episodes; the second figures are for episodes that all run to their limit.")
-    for name, unit in (("hours", "hours"), ("cost", "in the currency of the prices")):
-        if total[name] is not None:
-            typer.echo(f"{name}: {total[name]:.3g} to {total[f'most_{name}']:.3g} {unit}")
+    if total["hours"] is not None and total["most_hours"] is not None:
+        typer.echo(f"time: {duration(total['hours'])} to {duration(total['most_hours'])}")
+    if found.shared is not None:
+        one = found.shared
+        typer.echo(
+            f"with {one.workers} workers: {duration(one.hours)}, {one.efficiency:.0%} of it computing; longest are "
+            f"{one.bottleneck}; more than {one.useful} workers would wait for the largest shard"
+        )
+    if total["cost"] is not None:
+        typer.echo(f"cost: {total['cost']:.2f} to {total['most_cost']:.2f} in the currency of the prices")
 
 
 def lag(
-    run: options.Run, out: options.Out = None, resume: options.Resume = False, as_json: options.Json = False
+    run: options.Run,
+    out: options.Out = None,
+    resume: options.Resume = False,
+    workers: options.Workers = None,
+    ray: options.Ray = None,
+    as_json: options.Json = False,
 ) -> None:
     """Leave one chunk of history out at a time, and find how long ago each decision's fact was seen.
 
@@ -138,7 +176,7 @@ def lag(
     from dssr.measure.episodes import lag as work
 
     with progress(as_json) as told:
-        study = work(run, out=out, resume=resume, progress=told)
+        study = work(run, out=out, resume=resume, workers=Workers(workers, ray), progress=told)
     made = study.runs[-1]
     summary = made.summary or {}
     if as_json:
@@ -149,21 +187,6 @@ def lag(
     typer.echo(f"run: {made.path}")
 
 
-def audit(
-    run: options.Run, out: options.Out = None, resume: options.Resume = False, as_json: options.Json = False
-) -> None:
-    """Audit stored episodes that nobody audited when they were played, such as those of a training round.
-
-    A finished run is never changed: the audits go into a run of their own, by default RUN-audit.
-    """
-    from dssr.measure.episodes import audit as work
-
-    with progress(as_json) as told:
-        study = work(run, out=out, resume=resume, progress=told)
-    made = study.runs[-1]
-    emit({"run": str(made.path), **(made.summary or {})}, as_json)
-
-
 def show(study: "Study", as_json: bool = False) -> None:
     """The grid and the answers of a diagnosis; a diagnosis in which nothing worked is an error."""
     run = study.runs[0]
@@ -171,20 +194,34 @@ def show(study: "Study", as_json: bool = False) -> None:
     if as_json:
         emit({"run": str(run.path), **summary}, True)
     else:
-        quantities = {"success": "success", "delta": "δ", "beta": "β", "kappa": "κ"}
+        losses = {"delta": "δ", "beta": "β", "kappa": "κ"}
         names = {"memory": "memory", "budget": "B", "filler": "F'", "games": "games"}
         emit(
             [
                 {shown: row[name] for name, shown in names.items()}
-                | {shown: with_bounds(row, name) for name, shown in quantities.items()}
+                | {"success %": with_bounds(row, "success", "percent")}
+                | {shown: with_bounds(row, name) for name, shown in losses.items()}
                 for row in summary["cells"]
             ]
         )
         for row in summary["answers"]:
             typer.echo(row["sentence"])
-        if summary["errors"] or summary["problems"]:
-            failed = f"{summary['errors']} episodes failed and {summary['problems']} could not be audited"
-            typer.echo(f"{failed}; none counts.")
-        typer.echo(f"run: {run.path}")
+        for cause, count in causes(run):
+            typer.echo(printable(f"{count} × {cause}"))
+        typer.echo(f"run: {run.path}; page and tables: dssr report {run.path}; its episodes: dssr episodes {run.path}")
     if summary["errors"] == summary["episodes"]:
-        raise ModelError(f"Every episode failed, so {run.path} measures nothing; its episodes.jsonl says why.")
+        raise ModelError(f"Every episode failed, so {run.path} measures nothing.")
+    if summary["errors"] or summary["problems"]:
+        raise ModelError(
+            f"{summary['errors']} of {summary['episodes']} episodes failed and {summary['problems']} could not be "
+            "audited; none of them counts."
+        )
+
+
+def causes(run: "Run") -> list[tuple[str, int]]:
+    """What failed episodes and measurements said, the most frequent first."""
+    from dssr.measure.study import Problem
+    from dssr.types import Episode
+
+    said = [episode.error for episode in run.read("episodes", Episode) if episode.error is not None]
+    return Counter([*said, *(problem.error for problem in run.read("problems", Problem))]).most_common(MOST_CAUSES)

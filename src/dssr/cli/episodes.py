@@ -1,4 +1,4 @@
-"""`dssr play · fork · check`: single episodes, watched and continued, and the prompts of a run searched for leaks."""
+"""`dssr runs · episodes · play · fork · check`: what there is, single episodes, and a search of prompts for leaks."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -7,17 +7,68 @@ import typer
 
 from dssr.cli import options
 from dssr.cli.show import emit, say
-from dssr.errors import LeakError, RecordError, UsageError
+from dssr.errors import DssrError, LeakError, ModelError, RecordError, UsageError
 from dssr.models.guard import printable
 
 if TYPE_CHECKING:
     from dssr.types import Played, Step
 
+SHORT = 12
+"""Letters of an episode's key that are shown; `fork` takes any beginning that only one has."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this file to the program."""
-    for command in (play, fork, check):
+    for command in (runs, episodes, play, fork, check):
         app.command(command.__name__)(command)
+
+
+def runs(
+    folder: Annotated[Path, typer.Argument(help="Folder to look in, also inside the folders of studies.")] = Path(
+        "runs"
+    ),
+    as_json: options.Json = False,
+) -> None:
+    """List the runs in a folder: what each is, whether it is finished, and what it holds."""
+    from dssr.record.log import lines
+    from dssr.record.run import Run
+
+    rows: list[dict[str, Any]] = []
+    for place in sorted(one.parent for one in folder.rglob("run.json")):
+        try:
+            run = Run.open(place)
+        except DssrError as error:
+            rows.append({"run": str(place), "state": str(error)})
+            continue
+        state = "failed" if run.failure is not None else "finished" if run.finished else "not finished"
+        found = {"run": str(place), "command": run.info.command, "configuration": run.info.config.name, "state": state}
+        rows.append(
+            {
+                **found,
+                "episodes": sum(1 for _ in lines(place / "episodes.jsonl")),
+                "started": run.info.provenance.started[:16],
+            }
+        )
+    emit(rows, as_json)
+    if not rows and not as_json:
+        say(f"{folder} holds no run; `dssr demo` makes one, `dssr diagnose` those of your own.")
+
+
+def episodes(run: options.Run, as_json: options.Json = False) -> None:
+    """List the episodes of a run, with the keys that `dssr fork` takes."""
+    from dssr.record.run import Run
+    from dssr.types import Episode
+
+    rows = []
+    for one in Run.open(run).read("episodes", Episode):
+        cell, key = one.job.cell, one.key if as_json else one.key[:SHORT]
+        row = {"episode": key, "game": one.job.game, "memory": cell.memory, "B": cell.budget, "F'": cell.filler}
+        rows.append({**row, "outcome": one.outcome, "score": f"{one.score}/{one.max_score}", "error": one.error})
+    if not as_json and not any(row["error"] for row in rows):
+        rows = [{name: value for name, value in row.items() if name != "error"} for row in rows]
+    emit(rows, as_json)
+    if rows and not as_json:
+        say(f"continue one from a step: dssr fork {run} {rows[0]['episode']} 0")
 
 
 def play(
@@ -38,6 +89,8 @@ def play(
         emit({"episode": msgspec.to_builtins(played.episode), "steps": msgspec.to_builtins(played.steps)}, True)
     else:
         show(played)
+    if played.episode.error is not None:
+        raise ModelError(f"The episode broke: {played.episode.error}")
 
 
 def fork(
@@ -71,27 +124,26 @@ def fork(
 
 
 def check(run: options.Run, as_json: options.Json = False) -> None:
-    """Search the stored prompts of a run for anything that writer and reader must not know."""
+    """Compare a run's files with what they held when it was finished, and show what the leak check found in all its
+    prompts; those it keeps are searched once more."""
     import msgspec
 
     from dssr.measure.episodes import check as work
+    from dssr.record.run import Run
 
-    report = work(run)
-    counts = {
-        "episodes": report.episodes,
-        "writer prompts": report.writer_prompts,
-        "reader prompts": report.reader_prompts,
-        "leaks": len(report.leaks),
-        "lone guesses": len(report.guesses),
-    }
-    emit(msgspec.to_builtins(report) if as_json else counts, as_json)
-    if report.leaks:
+    found = [msgspec.to_builtins(search) for search in work(run)]
+    leaks = [leak for search in found for leak in search["leaks"]]
+    shown = [{name: value for name, value in search.items() if name != "leaks"} for search in found]
+    if not as_json and (files := Run.open(run).check()):
+        say(f"{files} files of {run} are as they were when it was finished")
+    emit(found if as_json else shown, as_json)
+    if leaks:
         if not as_json:
-            emit([msgspec.to_builtins(leak) for leak in report.leaks[:20]], title="leaks")
-        first = report.leaks[0]
+            emit(leaks, title="leaks")
+        first = leaks[0]
         raise LeakError(
-            f"{run} has {len(report.leaks)} leaks, the first ({first.kind}) in a {first.role} prompt at step "
-            f"{first.step} of episode {first.episode}; do not use its numbers."
+            f"{sum(search['leaked'] for search in found)} prompts of {run} show a secret, the first a {first['kind']} "
+            f"in a {first['role']} prompt at step {first['step']} of {first['episode']}; do not use its numbers."
         )
 
 

@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 def make(
     config: options.Config = options.DEFAULT_CONFIG,
     folder: options.Archive = None,
-    workers: options.Workers = 1,
+    workers: options.Workers = None,
     resume: options.Resume = False,
     as_json: options.Json = False,
 ) -> None:
@@ -39,7 +39,7 @@ def make(
 def check(
     config: options.Config = options.DEFAULT_CONFIG,
     folder: options.Archive = None,
-    workers: options.Workers = 1,
+    workers: options.Workers = None,
     as_json: options.Json = False,
 ) -> None:
     """Verify every game: its files, that Phase A shows all that is needed, that the reference policy wins.
@@ -63,11 +63,12 @@ def stats(
     config: options.Config = options.DEFAULT_CONFIG,
     folder: options.Archive = None,
     tokenizer: TokenizerOption = "words",
+    workers: options.Workers = None,
     as_json: options.Json = False,
 ) -> None:
     """Print, per level and filler, the steps of both phases and the tokens of the history, test games left out."""
     from dssr.measure.archives import game_stats
 
     with progress(as_json) as told:
-        rows = game_stats(config, folder=folder, tokenizer=tokenizer, progress=told)
+        rows = game_stats(config, folder=folder, tokenizer=tokenizer, workers=workers, progress=told)
     emit(rows, as_json)

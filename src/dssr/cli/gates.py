@@ -8,6 +8,7 @@ import typer
 
 from dssr.cli import options
 from dssr.cli.show import emit
+from dssr.models.guard import printable
 
 if TYPE_CHECKING:
     from dssr.measure.checks import Check, Verdict
@@ -73,8 +74,9 @@ def judge(
 
 
 def show(config: options.Config = options.DEFAULT_CONFIG, as_json: options.Json = False) -> None:
-    """Print everything in the ledger, in order; under each verdict its estimates with their intervals."""
-    from dssr.measure.ledger import gates
+    """Print everything in the ledger, in order, under each verdict its estimates with their intervals; then the
+    approved runs of the evaluation."""
+    from dssr.measure.ledger import approvals, gates
 
     entries = gates(config)
     if as_json:
@@ -89,6 +91,10 @@ def show(config: options.Config = options.DEFAULT_CONFIG, as_json: options.Json 
             rows += [{"verdict": CHECKED[check.passed], "text": check_line(check)} for check in found.checks]
             rows += [{"text": note} for note in found.notes]
         rows += [{"text": f"judged on {run}"} for run in entry.runs]
+    for one in approvals(config):
+        asked = one.run.arguments
+        what = f"memories {asked['memories']}, budgets {asked['budgets']}, fillers {asked['fillers']}"
+        rows.append({"date": one.date[:10], "kind": "approval", "gate": one.name[:8], "text": f"{one.text} ({what})"})
     emit(rows)
 
 
@@ -113,14 +119,21 @@ def approve(
     budget: options.Budgets = None,
     filler: options.Fillers = None,
     lag: options.Lag = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: options.Json = False,
 ) -> None:
     """Approve one run of the evaluation, given as to `dssr evaluate`; each approved run sees the test games once.
 
-    Approve every run before the first is started: that closes the list.
+    It shows what would be opened and asks. Approve every run before the first is started: that closes the list.
     """
     from dssr.measure.ledger import approve as work
+    from dssr.measure.ledger import asked_for
 
+    if not yes:
+        asked = asked_for(config, memory or (), budget or (), filler or (), lag=lag)
+        would = ", ".join(f"{name} {asked[name]}" for name in ("memories", "budgets", "fillers"))
+        typer.echo(printable(f"This lets one run see {len(asked['games'])} test games, once: {would}."), err=True)
+        typer.confirm("Approve it?", abort=True, err=True)
     made = work(text, config, memory or (), budget or (), filler or (), lag=lag)
     run, asked = made.run, made.run.arguments
     shown = {name: asked[name] for name in ("memories", "budgets", "fillers", "lag")}

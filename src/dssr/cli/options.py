@@ -21,10 +21,15 @@ Runs = Annotated[list[Path], typer.Argument(help="Directories of runs; several a
 
 Memories = Annotated[
     list[str] | None,
-    typer.Option("--memory", "-m", help="A format, FORMAT@ADAPTER, or your own package.module:Class; may be repeated."),
+    typer.Option(
+        "--memory",
+        "-m",
+        help="A format, FORMAT@ADAPTER, or your own module:Class or path/file.py:Class; may be repeated.",
+    ),
 ]
 Memory = Annotated[
-    str, typer.Option("--memory", "-m", help="A format, FORMAT@ADAPTER, or your own package.module:Class.")
+    str,
+    typer.Option("--memory", "-m", help="A format, FORMAT@ADAPTER, or your own module:Class or path/file.py:Class."),
 ]
 Budgets = Annotated[list[int] | None, typer.Option("--budget", "-b", help="Tokens of a state; may be repeated.")]
 Budget = Annotated[
@@ -42,4 +47,10 @@ Adapter = Annotated[
 Archive = Annotated[
     Path | None, typer.Option("--archive", help="Folder of the archive; the configuration's own if left out.")
 ]
-Workers = Annotated[int, typer.Option("--workers", "-w", min=1, help="Games worked on at once.")]
+Workers = Annotated[
+    int | None,
+    typer.Option("--workers", "-w", min=1, help="Processes that share the work; as many as it is worth if left out."),
+]
+Ray = Annotated[
+    str | None, typer.Option("--ray", help="Spread the work over this Ray cluster: its address, or `auto`.")
+]

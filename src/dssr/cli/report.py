@@ -1,4 +1,4 @@
-"""`dssr report · transfer · export`: tables, figures and the page from stored runs, and runs for other programs."""
+"""`dssr report · transfer · decompose · export`: tables, figures and the page, and runs for other programs."""
 
 import sys
 from enum import Enum
@@ -9,6 +9,7 @@ import typer
 
 from dssr.cli import options
 from dssr.cli.show import WIDE, emit, say
+from dssr.models.guard import printable
 
 if TYPE_CHECKING:
     from dssr.reports.write import Report
@@ -38,6 +39,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this file to the program."""
     app.command("report")(report)
     app.command("transfer")(transfer)
+    app.command("decompose")(decompose)
     group = typer.Typer(help="Write a run as Inspect logs, Parquet or CSV.", no_args_is_help=True)
     for command in (inspect, parquet, csv):
         group.command(command.__name__)(command)
@@ -78,7 +80,6 @@ def _print(made: "Report", everything: bool) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from dssr.models.guard import printable
     from dssr.reports.tables import terminal
 
     console = Console()
@@ -110,6 +111,32 @@ def transfer(runs: options.Runs, as_json: options.Json = False) -> None:
         emit([flat(row) for row in rows], True)
     else:
         Console(width=None if sys.stdout.isatty() else WIDE).print(terminal(transfer_table(rows)))
+
+
+def decompose(
+    rows: Annotated[Path, typer.Argument(help="CSV file: task, memory, nll_state, nll_full, nll_oracle per decision.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for the page; none is made if left out.")
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Say who loses, the budget or the writer, from losses of your own: table, answer, page."""
+    from rich.console import Console
+
+    from dssr.measure.rows import flat
+    from dssr.reports.decompose import decompose as work
+    from dssr.reports.tables import terminal
+
+    found = work(rows)
+    page = None if out is None else found.page(out)
+    if as_json:
+        emit({"memories": [flat(row) for row in found.rows], "page": None if page is None else str(page)}, True)
+        return
+    Console(width=None if sys.stdout.isatty() else WIDE).print(terminal(found.table()))
+    for row in found.rows:
+        typer.echo(printable(f"{row.memory}: {row.sentence}"))
+    if page is not None:
+        typer.echo(f"page: {page}")
 
 
 def inspect(run: options.Run, out: ExportFolder, as_json: options.Json = False) -> None:

@@ -9,6 +9,7 @@ import typer
 from dssr.cli import options
 from dssr.cli.show import emit, progress, with_bounds
 from dssr.errors import UsageError
+from dssr.types import Workers
 
 if TYPE_CHECKING:
     from dssr.training.lines import LineResult, SeedsResult
@@ -63,6 +64,8 @@ def reader_train(
     config: options.Config = options.DEFAULT_CONFIG,
     out: options.Out = None,
     resume: options.Resume = False,
+    workers: options.Workers = None,
+    ray: options.Ray = None,
     as_json: options.Json = False,
 ) -> None:
     """Clone the reference action over the context mixture, then DAgger."""
@@ -70,7 +73,7 @@ def reader_train(
     from dssr.training.reader.dagger import reader_train as work
 
     with progress(as_json) as told:
-        adapter = work(config, out=out, resume=resume, progress=told)
+        adapter = work(config, out=out, resume=resume, workers=Workers(workers, ray), progress=told)
     place = adapter.parents[1] / ACCURACY
     measured = place.exists()  # not where a configuration holds no game out
     emit({"adapter": str(adapter), "accuracy": str(place) if measured else None}, as_json)
@@ -83,13 +86,15 @@ def reader_accept(
     adapter: options.Adapter = None,
     out: options.Out = None,
     resume: options.Resume = False,
+    workers: options.Workers = None,
+    ray: options.Ray = None,
     as_json: options.Json = False,
 ) -> None:
     """Play validation games with the full history and no filler; exit 1 if the reader is not good enough."""
-    from dssr.training.reader.accept import reader_accept as work
+    from dssr.training.reader.assess import reader_accept as work
 
     with progress(as_json) as told:
-        found = work(config, adapter=adapter, out=out, resume=resume, progress=told)
+        found = work(config, adapter=adapter, out=out, resume=resume, workers=Workers(workers, ray), progress=told)
     emit({**msgspec.to_builtins(found), "accepted": found.accepted}, as_json)
     if not found.accepted:
         raise typer.Exit(1)
@@ -101,14 +106,24 @@ def reader_curve(
     training: Training = None,
     out: options.Out = None,
     resume: options.Resume = False,
+    workers: options.Workers = None,
+    ray: options.Ray = None,
     as_json: options.Json = False,
 ) -> None:
     """Train the final reader again on smaller samples, and show loss and accuracy on held-out games."""
-    from dssr.training.reader.curve import curve_rows
-    from dssr.training.reader.curve import reader_curve as work
+    from dssr.training.reader.assess import curve_rows
+    from dssr.training.reader.assess import reader_curve as work
 
     with progress(as_json) as told:
-        run = work(config, points=points, training=training, out=out, resume=resume, progress=told)
+        run = work(
+            config,
+            points=points,
+            training=training,
+            out=out,
+            resume=resume,
+            workers=Workers(workers, ray),
+            progress=told,
+        )
     rows: list[dict[str, Any]] = [msgspec.to_builtins(row) for row in curve_rows(run)]
     if as_json:
         emit({"run": str(run.path), "curve": rows}, True)
@@ -133,6 +148,8 @@ def train(
     out: StudyFolder = None,
     force: Force = False,
     resume: options.Resume = False,
+    workers: options.Workers = None,
+    ray: options.Ray = None,
     as_json: options.Json = False,
 ) -> None:
     """Train the writer: collect, try candidates, score them by the reader's later loss, fine-tune, validate."""
@@ -140,6 +157,7 @@ def train(
     from dssr.training.lines import train_seeds
 
     common: dict[str, Any] = {"seed": seed, "adapter": adapter, "out": out, "force": force, "resume": resume}
+    common["workers"] = Workers(workers, ray)
     if seeds is not None and rounds is not None:
         raise UsageError("--seeds trains the selected round again; leave --rounds out.")
     with progress(as_json) as told:
@@ -160,13 +178,24 @@ def continuation(
     games: options.Games = None,
     out: options.Out = None,
     resume: options.Resume = False,
+    workers: options.Workers = None,
+    ray: options.Ray = None,
     as_json: options.Json = False,
 ) -> None:
     """Play candidates of logged write points to the end, and correlate their scores with their returns."""
     from dssr.measure.continuation import continuation as work
 
     with progress(as_json) as told:
-        study = work(config, split=split, points=points, games=games, out=out, resume=resume, progress=told)
+        study = work(
+            config,
+            split=split,
+            points=points,
+            games=games,
+            out=out,
+            resume=resume,
+            workers=Workers(workers, ray),
+            progress=told,
+        )
     run = study.runs[0]
     summary = run.summary or {}
     if as_json:

@@ -1,21 +1,22 @@
 """Archives of games: make one, check it, measure how long its games are."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import NamedTuple
 
 from dssr.agent.prompts import render_history
 from dssr.config import Config
 from dssr.models.load import load_tokenizer
-from dssr.session import configured, silent, verb
-from dssr.types import Game, Progress, Protocol, Record
-from dssr.worlds.archive import Archive
+from dssr.scale.processes import cores
+from dssr.session import configured, counted, silent, verb
+from dssr.types import Game, Progress, Protocol, Record, Standing
+from dssr.worlds.archive import Archive, make_archive
 from dssr.worlds.base import World, follow
-from dssr.worlds.make import make_archive
 
 WORDS = "words"
 """The tokenizer that counts what stands between blanks, and needs no model."""
@@ -35,17 +36,16 @@ async def make_games(
     config: Config | str = "nano",
     *,
     folder: str | Path | None = None,
-    workers: int = 1,
+    workers: int | None = None,
     resume: bool = False,
     progress: Progress = silent,
 ) -> Archive:
     """Make the games of a configuration, once; `resume` goes on with an archive that was broken off."""
     settings = configured(config)
-
-    def told(done: int, of: int) -> None:
-        progress("games", done, of)
-
-    return await asyncio.to_thread(make_archive, settings.games, folder_of(settings, folder), workers, told, resume)
+    told = counted(progress, "games")
+    return await asyncio.to_thread(
+        make_archive, settings.games, folder_of(settings, folder), workers or cores(), told, resume
+    )
 
 
 @verb
@@ -53,7 +53,7 @@ async def check_games(
     config: Config | str = "nano",
     *,
     folder: str | Path | None = None,
-    workers: int = 1,
+    workers: int | None = None,
     progress: Progress = silent,
 ) -> CheckedArchive:
     """Verify every game: its files, that Phase A shows all that is needed, that the reference policy wins.
@@ -65,12 +65,12 @@ async def check_games(
     archive = Archive.open(place)
     games = archive.games()
     faults: dict[str, tuple[str, ...]] = {}
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers or cores(), mp_context=get_context("spawn")) as pool:
         waiting = {pool.submit(archive.check, game.id, settings.protocol.max_actions): game.id for game in games}
         for done, future in enumerate(as_completed(waiting), start=1):
             if found := future.result():
                 faults[waiting[future]] = found
-            progress("games checked", done, len(games))
+            progress(Standing("games checked", done, len(games)))
     return CheckedArchive(str(place), len(games), dict(sorted(faults.items())))
 
 
@@ -80,21 +80,29 @@ async def game_stats(
     *,
     folder: str | Path | None = None,
     tokenizer: str = WORDS,
+    workers: int | None = None,
     progress: Progress = silent,
-) -> list[dict[str, int | float]]:
+) -> list[dict[str, int | float | None]]:
     """Per level and filler, the steps of both phases and the tokens of the history; sealed games are left out."""
     settings = configured(config)
     archive = Archive.open(folder_of(settings, folder))
-    games = archive.games()
-    done = 0
+    games = [game for game in archive.games() if not archive.is_sealed(game)]
+    measure = partial(
+        sizes_of, archive, protocol=settings.protocol.kind, fillers=settings.protocol.fillers, tokenizer=tokenizer
+    )
+    progress(Standing("games measured", 0, len(games)))
+    workers = workers or cores()
+    if workers == 1:
+        return size_rows(games, told(map(measure, games), len(games), progress))
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        return size_rows(games, told(pool.map(measure, games), len(games), progress))
 
-    def measured() -> None:
-        nonlocal done
-        done += 1
-        progress("games measured", done, len(games))
 
-    kind, fillers = settings.protocol.kind, settings.protocol.fillers
-    return size_rows(archive, games, kind, fillers, counter(tokenizer), measured)
+def told(sizes: "Iterable[Sizes]", of: int, progress: Progress) -> "Iterator[Sizes]":
+    """The same, with word of how many there are so far."""
+    for done, found in enumerate(sizes, start=1):
+        progress(Standing("games measured", done, of))
+        yield found
 
 
 def folder_of(config: Config, folder: str | Path | None) -> Path:
@@ -108,6 +116,7 @@ Count = Callable[[str], int]
 """Tokens of a text."""
 
 
+@cache
 def counter(tokenizer: str) -> Count:
     """Counts the tokens of a text by a model's tokenizer, or words."""
     if tokenizer == WORDS:
@@ -134,37 +143,46 @@ class Size(NamedTuple):
     """Of the whole history as a reader sees it at the last decision."""
 
 
-def size_rows(
-    archive: Archive,
-    games: Iterable[Game],
-    protocol: Protocol,
-    fillers: tuple[int, ...],
-    count: Count,
-    on_game: Callable[[], object] = lambda: None,
-) -> list[dict[str, int | float]]:
-    """One row per level and filler; sealed games are left out, and a game without anywhere to go has no walk."""
-    sizes: dict[tuple[int, int], list[Size]] = {}
-    for game in games:
-        if archive.is_sealed(game):
-            on_game()
-            continue
-        world = archive.world(game)
-        for filler in fillers if world.can_walk else (0,):
-            sizes.setdefault((game.level, filler), []).append(size_of(world, protocol, filler, count))
+Sizes = dict[int, Size]
+"""Of one game, by filler."""
+
+
+def sizes_of(archive: Archive, game: Game, protocol: Protocol, fillers: tuple[int, ...], tokenizer: str) -> Sizes:
+    """One game under every filler; one without anywhere to go has no walk. Steps that were ever played are not played
+    again: they are stored beside the games."""
+    world = archive.world(game)
+    try:
+        count = counter(tokenizer)
+        return {one: size_of(world, protocol, one, count) for one in (fillers if world.can_walk else (0,))}
+    finally:
         world.close()
-        on_game()
+
+
+def size_rows(games: Iterable[Game], found_sizes: Iterable[Sizes]) -> list[dict[str, int | float | None]]:
+    """One row per level and filler."""
+    sizes: dict[tuple[int, int], list[Size]] = {}
+    for game, by_filler in zip(games, found_sizes, strict=True):
+        for filler, size in by_filler.items():
+            sizes.setdefault((game.level, filler), []).append(size)
     return [
         {
             "level": level,
             "filler": filler,
             "phase_a_steps": fmean(size.phase_a for size in found),
             "phase_b_steps": fmean(size.phase_b for size in found),
+            "phase_a_error": standard_error([size.phase_a for size in found]),
+            "phase_b_error": standard_error([size.phase_b for size in found]),
             "history_tokens_mean": fmean(size.tokens for size in found),
             "history_tokens_max": max(size.tokens for size in found),
             "games": len(found),
         }
         for (level, filler), found in sorted(sizes.items())
     ]
+
+
+def standard_error(values: Sequence[float]) -> float | None:
+    """Of a mean over games: another draw of as many games would give a mean about this far away."""
+    return stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
 
 
 def size_of(world: World, protocol: Protocol, filler: int, count: Count) -> Size:

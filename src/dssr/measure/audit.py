@@ -7,9 +7,10 @@ stands coverage: which of the facts worth following a state holds, and when one 
 
 import asyncio
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from dssr.agent.episode import Agent
+from dssr.agent.leaks import Watch
 from dssr.agent.memory import Kit, Prompted, enforce
 from dssr.agent.prompts import render_history
 from dssr.config import MeasureConfig
@@ -34,27 +35,30 @@ def has_audits(job: Job) -> bool:
     return job.cell.budget is not None
 
 
-async def audit_episode(played: Played, goal: str, agent: Agent, measure: MeasureConfig) -> list[Audit]:
+async def audit_episode(played: Played, goal: str, agent: Agent, measure: MeasureConfig, watch: Watch) -> list[Audit]:
     """The audits of one finished episode, at its seeded points."""
     points = audited_steps(played.steps, played.episode.job, measure.points)
-    return list(await asyncio.gather(*(audit(played, step, goal, agent, measure) for step in points)))
+    return list(await asyncio.gather(*(audit(played, step, goal, agent, measure, watch) for step in points)))
 
 
-async def audit(played: Played, index: int, goal: str, agent: Agent, measure: MeasureConfig) -> Audit:
+async def audit(played: Played, index: int, goal: str, agent: Agent, measure: MeasureConfig, watch: Watch) -> Audit:
     """Losses at one decision point."""
     episode, step = played.episode, played.steps[index]
     options = options_of(step)
     history = history_at(played.steps, index)
-    full, oracle = await asyncio.gather(
-        agent.reader.nll(goal, history, step.observation, options),
-        read_time_oracle(goal, history, step, episode.job, agent, measure),
-    )
+    watch.wrote_at(step, episode.job.cell.memory)
+    with watch.at(index):
+        full, oracle, state = await asyncio.gather(
+            agent.reader.nll(goal, history, step.observation, options),
+            read_time_oracle(goal, history, step, episode.job, agent, measure, watch),
+            state_loss(step, goal, agent),
+        )
     facts = agent.worlds.domain.facts(played.steps, episode.reveal)
     return Audit(
         episode=episode.key,
         step=index,
         rewrites=index - episode.reveal,
-        nll_state=await state_loss(step, goal, agent),
+        nll_state=state,
         nll_full=full,
         nll_oracle=oracle.best,
         oracle_state=oracle.state,
@@ -78,28 +82,45 @@ class Hindsight(Record, frozen=True):
 
 
 async def read_time_oracle(
-    goal: str, history: str, step: Step, job: Job, agent: Agent, measure: MeasureConfig
+    goal: str, history: str, step: Step, job: Job, agent: Agent, measure: MeasureConfig, watch: Watch
 ) -> Hindsight:
     """The losses of states that the untrained writer makes from the whole history at once."""
-    budget = job.cell.budget
-    assert budget is not None, "only cells with a budget are audited"
+    assert job.cell.budget is not None, "only cells with a budget are audited"
+    samples = await oracle_states(goal, history, job.cell.budget, job.seed, agent, measure, watch)
+    options = options_of(step)
+
+    async def loss(state: str) -> float:
+        return await agent.reader.nll(goal, state, step.observation, options)
+
+    return await hindsight(samples, loss)
+
+
+async def oracle_states(
+    goal: str, history: str, budget: int, seed: int, agent: Agent, measure: MeasureConfig, watch: Watch
+) -> list[str]:
+    """The read-time oracle's samples: the untrained writer's states of a history that it sees whole."""
     kit = Kit(
         budget=budget,
         tokenizer=agent.tokenizer,
         model=agent.writer,
         adapter=None,
         temperature=measure.oracle_temperature,
-        seed=job.seed,
+        seed=seed,
     )
     writer = Prompted(kit, agent.prompts.writer(ORACLE_STYLE, budget))
     view = View(goal=goal, last_action=None, observation=history)
-    replies = await asyncio.gather(
-        *(writer.sample(view, "", measure.oracle_temperature, index) for index in range(measure.oracle_samples))
-    )
+    count, heat = measure.oracle_samples, measure.oracle_temperature
+    replies = await asyncio.gather(*(writer.sample(view, "", heat, index, count) for index in range(count)))
     samples = [enforce(reply, budget, agent.tokenizer).state for reply in replies]
+    for state in samples:
+        watch.wrote(state)
+    return samples
+
+
+async def hindsight(samples: Sequence[str], loss: Callable[[str], Awaitable[float]]) -> Hindsight:
+    """The samples' losses; equal texts are read once."""
     states = list(dict.fromkeys(samples))
-    options = options_of(step)
-    losses = await asyncio.gather(*(agent.reader.nll(goal, state, step.observation, options) for state in states))
+    losses = await asyncio.gather(*map(loss, states))
     loss_of = dict(zip(states, losses, strict=True))
     best = min(states, key=loss_of.__getitem__)
     every = [loss_of[state] for state in samples]

@@ -11,12 +11,14 @@ forward from the candidate through the logged steps at temperature 0, and shows 
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
 
 from dssr.agent.episode import Agent, continue_episode, ended
-from dssr.agent.memory import Kit, Memory, Prompted, enforce, load_memory
+from dssr.agent.leaks import Watch, totals
+from dssr.agent.memory import Kit, Prompted, enforce, load_memory
 from dssr.agent.prompts import render_history
 from dssr.agent.reader import Reader
 from dssr.config import WriterConfig
@@ -24,8 +26,8 @@ from dssr.errors import ConfigError, ModelError
 from dssr.measure.audit import coverage, holds_action
 from dssr.models.base import Tokenizer
 from dssr.seeds import rng_of
-from dssr.types import Episode, Options, Phase, Played, Record, Step, View
-from dssr.worlds.base import Node, World
+from dssr.types import Episode, Options, Phase, Played, Record, Search, Step, View
+from dssr.worlds.base import Domain, Node, World
 
 # ---------------------------------------------------------------- write points
 
@@ -48,6 +50,32 @@ class WritePoint(Record, frozen=True):
     def key(self) -> str:
         """Episode and step; sorts by step within an episode."""
         return f"{self.episode}:{self.step:04d}"
+
+
+@dataclass(frozen=True)
+class OpenPoint:
+    """A write point that is still to be tried, and what that takes; points of one episode share its record."""
+
+    point: WritePoint
+    played: Played
+    given: Sequence["Candidate"] | None = None
+    """Candidates that are there already; None where they are still to be sampled."""
+
+    @property
+    def key(self) -> str:
+        """Of the point."""
+        return self.point.key
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        """Points of one episode, whose roll-forwards are shared."""
+        return self.played.episode.job.game, self.point.episode
+
+    def reachable(self, domain: Domain) -> bool:
+        """Whether something could still be kept: nothing has been told yet, or the input state holds some of it."""
+        steps, reveal = self.played.steps, self.played.episode.reveal
+        before = steps[self.point.step - 1].write.state if self.point.step else ""
+        return self.point.since_reveal <= 0 or (coverage(before, domain.facts(steps, reveal)) or 0.0) > 0.0
 
 
 def points_of(episode: Episode, steps: Sequence[Step], horizon: int) -> list[WritePoint]:
@@ -125,7 +153,9 @@ class Candidate(Record, frozen=True):
     hint: bool
     """Contains, word for word, an action that the reader could be offered at the point."""
     scores: dict[str, float]
-    """By name: `S1`, `S4`, `S12` (recursive), `W1` … (window), `return`."""
+    """By name: `S1`, `S4`, `S12` (recursive), `W1` … (window), `return`, `chain`."""
+    chain: tuple[str, ...] = ()
+    """The states after it, step by step, where every one of them was sampled too."""
 
 
 class Trouble(Record, frozen=True):
@@ -135,11 +165,17 @@ class Trouble(Record, frozen=True):
     error: str
 
 
+CHAIN = "chain"
+"""Name of a chain's score: the mean log-probability of the reference actions at its decisions."""
+
+
 class Sampling(Record, frozen=True):
     """How candidates are made."""
 
     candidates: int
     temperature: float
+    chains: bool = False
+    """Sample every later rewrite too, up to the last decision at which a chain is judged."""
 
 
 Score = Callable[[WritePoint, str], Awaitable[dict[str, float]]]
@@ -182,19 +218,47 @@ class CandidateScorer:
                 self.offered.append(offered(world, node, step.index))
         self.facts = agent.worlds.domain.facts(played.steps, played.episode.reveal)
         self._ends: dict[tuple[int, str], asyncio.Future[Episode]] = {}
-        self.forward = Forward(memory, agent.reader, agent.tokenizer, budget, self.goal, played.steps)
+        self._continued: list[Search] = []
+        self.watch = Watch(played.episode.key, "candidates")
+        for step in played.steps:
+            self.watch.wrote_at(step, played.episode.job.cell.memory)
+        self.forward = Forward(memory, agent.reader, agent.tokenizer, budget, self.goal, played.steps, self.watch)
 
     def request(self, point: WritePoint) -> tuple[View, str]:
         """What the writer is given at a point: the view, and the state it had."""
         return request_at(self.played.steps, point.step, self.goal)
 
-    def reachable(self, point: WritePoint) -> bool:
-        """Whether something could still be kept: nothing has been told yet, or the input state holds some of it."""
-        return point.since_reveal <= 0 or (coverage(self.request(point)[1], self.facts) or 0.0) > 0.0
+    def searches(self) -> list[Search]:
+        """What the leak check says of all prompts sent so far: for candidates, and for games played on from them."""
+        found = [self.watch.search(self.agent.worlds, self.played.episode.job, self.played.steps)]
+        return [*found, *totals(self._continued).values()]
 
     async def candidates(self, point: WritePoint) -> list[Candidate]:
         """The point's candidates with what they are ranked by."""
         return await self._tried(point, self.recursive)
+
+    async def chains(self, point: WritePoint) -> list[Candidate]:
+        """Whole roll-forwards with every rewrite sampled; number 0 is the greedy one, to be compared with."""
+        return list(await asyncio.gather(*(self._chain(point, index) for index in range(self.sampling.candidates))))
+
+    async def _chain(self, point: WritePoint, index: int) -> Candidate:
+        temperature = self.sampling.temperature if index else 0.0
+        targets = point.targets[: self.config.chain_targets]
+        _, state = self.request(point)
+        states: list[str] = []
+        for step in range(point.step, targets[-1] + 1):
+            state = await self.forward.sampled(step, state, temperature, index)
+            states.append(state)
+        values = await asyncio.gather(*(self.forward.logprob(one, states[one - point.step]) for one in targets))
+        return Candidate(
+            point=point.key,
+            index=index,
+            state=states[0],
+            coverage=coverage(states[0], self.facts),
+            hint=holds_action(states[0], self.offered[point.step]),
+            scores={CHAIN: sum(values) / len(values)},
+            chain=tuple(states[1:]),
+        )
 
     async def played_on(self, point: WritePoint, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Candidates that are there already, with the return of the game played on from each as their only score."""
@@ -212,13 +276,14 @@ class CandidateScorer:
 
     async def _tried(self, point: WritePoint, score: Score) -> list[Candidate]:
         view, previous = self.request(point)
-        replies = await asyncio.gather(
-            *(
-                self.memory.sample(view, previous, self.sampling.temperature, index)
-                for index in range(self.sampling.candidates)
+        count, heat = self.sampling.candidates, self.sampling.temperature
+        with self.watch.at(point.step):
+            replies = await asyncio.gather(
+                *(self.memory.sample(view, previous, heat, index, count) for index in range(count))
             )
-        )
         states = [enforce(reply, self.budget, self.agent.tokenizer).state for reply in replies]
+        for state in states:
+            self.watch.wrote(state)
         scores = await asyncio.gather(*(score(point, state) for state in states))
         return [
             Candidate(
@@ -256,7 +321,10 @@ class CandidateScorer:
             episode = self.played.episode
             job = msgspec.structs.replace(episode.job, temperature=0.0, epsilon=0.0)
             plain = msgspec.structs.replace(episode, job=job)
-            ended = (await continue_episode(plain, self.played.steps, step, self.agent, state)).episode
+            played = await continue_episode(plain, self.played.steps, step, self.agent, state)
+            ended = played.episode
+            if played.search is not None:
+                self._continued.append(played.search)
             if ended.error is not None:
                 raise ModelError(f"The continuation of {episode.key} from step {step} failed: {ended.error}")
             return ended
@@ -299,7 +367,14 @@ class Forward:
     """
 
     def __init__(
-        self, memory: Memory, reader: Reader, tokenizer: Tokenizer, budget: int, goal: str, steps: Sequence[Step]
+        self,
+        memory: Prompted,
+        reader: Reader,
+        tokenizer: Tokenizer,
+        budget: int,
+        goal: str,
+        steps: Sequence[Step],
+        watch: Watch,
     ) -> None:
         self.memory = memory
         self.reader = reader
@@ -307,9 +382,10 @@ class Forward:
         self.budget = budget
         self.goal = goal
         self.steps = steps
+        self.watch = watch
         self.writes = 0
         self.reads = 0
-        self._states: dict[tuple[int, str], asyncio.Future[str]] = {}
+        self._states: dict[tuple[int, int, str], asyncio.Future[str]] = {}
         self._losses: dict[tuple[int, str], asyncio.Future[float]] = {}
 
     async def recursive(self, start: int, state: str, targets: Sequence[int]) -> dict[int, float]:
@@ -318,7 +394,7 @@ class Forward:
         for step in range(start + 1, max(targets, default=start) + 1):
             state = await self._next(step, state)
             if step in targets:
-                found[step] = asyncio.ensure_future(self._logprob(step, state))
+                found[step] = asyncio.ensure_future(self.logprob(step, state))
         return {step: await value for step, value in found.items()}
 
     async def window(self, start: int, state: str, targets: Sequence[int]) -> dict[int, float]:
@@ -326,24 +402,35 @@ class Forward:
 
         async def one(target: int) -> float:
             between = render_history(self.steps[start + 1 : target], self.steps[target].action)
-            return await self._logprob(target, f"{state}\n\n{between}" if state else between)
+            return await self.logprob(target, f"{state}\n\n{between}" if state else between)
 
         values = await asyncio.gather(*(one(target) for target in targets))
         return dict(zip(targets, values, strict=True))
 
-    async def _next(self, step: int, previous: str) -> str:
+    async def sampled(self, step: int, previous: str, temperature: float, index: int) -> str:
+        """The state at a step, reply number `index` at a temperature; at 0 the greedy one, whatever its number."""
+        return await self._next(step, previous, temperature, index if temperature else 0)
+
+    async def _next(self, step: int, previous: str, temperature: float = 0.0, index: int = 0) -> str:
         async def write() -> str:
             self.writes += 1
             logged = self.steps[step]
             view = View(goal=self.goal, last_action=logged.action, observation=logged.observation)
-            return enforce(await self.memory.write(view, previous), self.budget, self.tokenizer).state
+            with self.watch.at(step):
+                reply = await self.memory.sample(view, previous, temperature, index)
+            state = enforce(reply, self.budget, self.tokenizer).state
+            self.watch.wrote(state)
+            return state
 
-        return await once(self._states, (step, previous), write)
+        return await once(self._states, (step, index, previous), write)
 
-    async def _logprob(self, step: int, context: str) -> float:
+    async def logprob(self, step: int, context: str) -> float:
+        """log p(a*) at a decision step, under a context."""
+
         async def read() -> float:
             self.reads += 1
-            return -await self.reader.nll(self.goal, context, self.steps[step].observation, self._options(step))
+            with self.watch.at(step):
+                return -await self.reader.nll(self.goal, context, self.steps[step].observation, self._options(step))
 
         return await once(self._losses, (step, context), read)
 
@@ -353,12 +440,11 @@ class Forward:
         return decision.options
 
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 
-async def once(
-    known: dict[tuple[int, str], "asyncio.Future[T]"], key: tuple[int, str], work: Callable[[], Awaitable[T]]
-) -> T:
+async def once(known: dict[K, "asyncio.Future[T]"], key: K, work: Callable[[], Awaitable[T]]) -> T:
     """The result of `work` for this key, computed by whoever asks first and awaited by the rest."""
     if key not in known:
         known[key] = asyncio.ensure_future(work())

@@ -187,9 +187,10 @@ def gain_kept(what: str, kept: Array, gain: Array, least: float, sampler: Resamp
     whole = mean_interval(gain, sampler)
     original = _above("gain over summary", whole, 0.0, standard_error(gain), sampler)
     if not original.passed:
-        shown = f"{whole.estimate:.3f} [{whole.low:.3f}, {whole.high:.3f}]"
         reported = _check("gain over summary", whole, None, None, standard_error(gain), sampler)
-        return Found((reported,), True, (f"Vacuous: the gain over summary is {shown}, not above 0.",))
+        return Found(
+            (reported,), True, (f"Vacuous: the gain over summary is {whole.text()}, not shown to be above 0.",)
+        )
     share = float(np.mean(kept) / np.mean(gain))
     try:
         found = ratio(kept, gain, sampler)
@@ -235,8 +236,10 @@ def _gain(what: str, first: Array, second: Array, least: float, sampler: Resampl
     return _check(what, found, least, passed, standard_error(first - second), sampler)
 
 
-def _spread(found: Interval, sampler: Resampler) -> float:
+def _spread(found: Interval, sampler: Resampler) -> float | None:
     """The standard error that an interval speaks of, for statistics that are no mean of differences."""
+    if not found.bounded:
+        return None
     return (found.high - found.low) / (2 * sampler.reach)
 
 
@@ -249,4 +252,4 @@ def _check(
     sampler: Resampler | None = None,
 ) -> Check:
     detectable = sampler.detectable(error) if sampler and error is not None else None
-    return Check(what, found.estimate, found.low, found.high, threshold, passed, detectable)
+    return Check(what, found.estimate, *found.ends, threshold, passed, detectable)

@@ -7,38 +7,46 @@ candidates, continuations  what was tried at a point and how each game ended; `p
 returns                    rank agreement of every score with the return
 """
 
-import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from dssr.agent.episode import Agent, continue_episode, first_difference, in_order
+from dssr.agent.episode import Agent, continue_episode, first_difference
 from dssr.agent.memory import TRAINED, split_name
 from dssr.agent.prompts import RETENTION
-from dssr.agent.store import stored
+from dssr.agent.store import keep_searches, stored
 from dssr.config import Config
 from dssr.errors import ConfigError, GameError, ModelError, RecordError, StatsError, UsageError
-from dssr.measure.candidates import Candidate, CandidateScorer, Sampling, Trouble, WritePoint, points_of, sample_points
+from dssr.measure.candidates import (
+    Candidate,
+    CandidateScorer,
+    OpenPoint,
+    Sampling,
+    Trouble,
+    WritePoint,
+    points_of,
+    sample_points,
+)
 from dssr.measure.plan import arguments_of, grid_of, jobs_of
 from dssr.measure.study import Study
 from dssr.record.run import Run
-from dssr.session import Session, Stage, configured, place_of, silent, verb
+from dssr.scale.shards import each
+from dssr.session import Bench, Session, Stage, configured, place_of, silent, verb
 from dssr.stats.bootstrap import Array, Interval, Resampler
 from dssr.stats.ranks import within_point
-from dssr.types import Episode, Grid, Job, Phase, Played, Progress, Record, Split
+from dssr.types import Episode, Grid, Job, Phase, Played, Progress, Record, Search, Split, Workers
 from dssr.worlds.archive import Archive
 
 LEAST = 2
 """Candidates at a point: fewer cannot be ranked."""
-AT_ONCE = 32
-"""Trajectories tried together; each holds the roll-forwards of all its candidates."""
+KEY, GROUP = attrgetter("key"), attrgetter("group")
 log = logging.getLogger("dssr")
 
 
@@ -54,11 +62,12 @@ async def continuation(
     games: int | None = None,
     out: str | Path | None = None,
     resume: bool = False,
+    workers: Workers | int | None = None,
     progress: Progress = silent,
 ) -> Study:
     """Play candidates of logged write points to the end, and correlate their scores with their returns."""
     settings = configured(config)
-    async with Session(settings, progress) as session:
+    async with Session(settings, progress, workers=workers) as session:
         grid = continuation_grid(settings, session.archive, split, games)
         count = settings.continuation.points if points is None else points
         place = Path(out) if out else place_of(settings, "continuation", grid.split, grid.games, count)
@@ -128,6 +137,43 @@ class Tried(Record, frozen=True):
     """Of the distinct states among the candidates."""
     trouble: Trouble | None = None
     """Why the point has neither; None when it has both."""
+    searches: tuple[Search, ...] = ()
+    """Of the prompts sent for all points of the shard; its first point has them."""
+
+
+async def reproduce(bench: Bench, one: OpenPoint) -> tuple[Checked, Search]:
+    """Play on from the logged state of a point."""
+    point, logged = one.point, one.played
+    again = await continue_episode(logged.episode, logged.steps, point.step, bench.agent)
+    where = f"step {point.step} of episode {point.episode} ({logged.episode.job.game}, filler {point.filler})"
+    if again.episode.error is not None:
+        raise ModelError(f"The check of {where} failed: {again.episode.error}")
+    differs = first_difference(logged.steps, again.steps)
+    if differs is not None:
+        raise RecordError(
+            f"Continued from {where}, the game departs from the log at step {differs}: the model does not answer "
+            "equal requests equally, and no return could be trusted; use a backend that does, such as hf."
+        )
+    assert again.search is not None
+    return Checked(point.key, len(again.steps) - point.step), again.search
+
+
+async def try_points(sampling: Sampling, bench: Bench, points: Sequence[OpenPoint]) -> list[Tried]:
+    """Score and play on candidates of one trajectory's points, whose roll-forwards are shared and then let go."""
+    scorer = CandidateScorer(points[0].played, bench.agent, sampling, bench.config.writer, bench.config.seed)
+    first, *rest = await each(_try, scorer, [one.point for one in points])
+    return [msgspec.structs.replace(first, searches=tuple(scorer.searches())), *rest]
+
+
+async def _try(scorer: CandidateScorer, point: WritePoint) -> Tried:
+    """A model or game that fails costs its point and no other."""
+    try:
+        candidates = await scorer.studied(point)
+        states = dict.fromkeys(one.state for one in candidates)
+        ends = [await scorer.continued(point.step, state) for state in states]
+    except (ModelError, GameError) as error:
+        return Tried(point, trouble=Trouble(point.key, str(error)))
+    return Tried(point, tuple(candidates), tuple(ends))
 
 
 class Continuation:
@@ -164,60 +210,31 @@ class Continuation:
     async def check(self) -> None:
         """Play on from every logged state: it must come out as logged, or returns would compare different games."""
 
-        def keep(checked: Checked) -> None:
+        def keep(found: tuple[Checked, Search]) -> None:
+            checked, search = found
+            keep_searches(self.run, f"{checked.point}:check", [search])
             self.run.append("checks", checked.point, checked)
 
-        stage = Stage("points reproduced", "checks", self.points, lambda point: point.key, self._reproduce, keep)
-        await self.session.work(self.run, stage)
-
-    async def _reproduce(self, point: WritePoint) -> Checked:
-        logged = self.played[point.episode]
-        again = await continue_episode(logged.episode, logged.steps, point.step, self.agent)
-        where = f"step {point.step} of episode {point.episode} ({logged.episode.job.game}, filler {point.filler})"
-        if again.episode.error is not None:
-            raise ModelError(f"The check of {where} failed: {again.episode.error}")
-        differs = first_difference(logged.steps, again.steps)
-        if differs is not None:
-            raise RecordError(
-                f"Continued from {where}, the game departs from the log at step {differs}: the model does not answer "
-                "equal requests equally, and no return could be trusted; use a backend that does, such as hf."
-            )
-        return Checked(point.key, len(again.steps) - point.step)
+        do = partial(each, reproduce)
+        await self._work(Stage("points reproduced", "checks", self.open_points, KEY, GROUP, do, keep))
 
     async def judge(self) -> None:
         """Candidates of every point: scored, and played on to the end."""
-        owed = self.run.owed("points", self.points, lambda point: point.key)
-        done, of = len(self.points) - len(owed), len(self.points)
-        self.session.progress("points continued", done, of)
-        async for tried in in_order(self._work(owed), AT_ONCE):
-            for one in tried:
-                self._store(one)
-            done += len(tried)
-            self.session.progress("points continued", done, of)
+        do = partial(try_points, self.sampling)
+        await self._work(Stage("points continued", "points", self.open_points, KEY, GROUP, do, self._store))
 
-    def _work(self, owed: Sequence[WritePoint]) -> "Iterator[partial[Any]]":
-        """Point by point of one trajectory, whose roll-forwards are shared and then let go."""
-        for _, group in groupby(owed, key=lambda point: point.episode):
-            yield partial(self._trajectory, list(group))
+    async def _work(self, stage: Stage[OpenPoint, Any]) -> None:
+        await self.session.work(self.run, stage)
 
-    async def _trajectory(self, points: Sequence[WritePoint]) -> list[Tried]:
-        played = self.played[points[0].episode]
-        scorer = CandidateScorer(played, self.agent, self.sampling, self.config.writer, self.config.seed)
-        return list(await asyncio.gather(*(self._try(scorer, point) for point in points)))
-
-    async def _try(self, scorer: CandidateScorer, point: WritePoint) -> Tried:
-        """A model or game that fails costs its point and no other."""
-        try:
-            candidates = await scorer.studied(point)
-            states = dict.fromkeys(one.state for one in candidates)
-            ends = [await scorer.continued(point.step, state) for state in states]
-        except (ModelError, GameError) as error:
-            return Tried(point, trouble=Trouble(point.key, str(error)))
-        return Tried(point, tuple(candidates), tuple(ends))
+    @cached_property
+    def open_points(self) -> list[OpenPoint]:
+        """The sampled write points with their trajectories."""
+        return [OpenPoint(point, self.played[point.episode]) for point in self.points]
 
     def _store(self, tried: Tried) -> None:
         """The point's own line goes last and makes it count."""
         key = tried.point.key
+        keep_searches(self.run, key, tried.searches)
         if tried.trouble is not None:
             self.run.append("troubles", key, tried.trouble)
         else:
@@ -233,9 +250,12 @@ class Continuation:
         stats = self.config.stats
         found = Returns.read(self.run)
         rows = return_rows(found, Resampler(stats.resamples, stats.seed, stats.level))
+        alike = agreement_rows(found, Resampler(stats.resamples, stats.seed, stats.level))
         self.run.extend("returns", [(row.score, row) for row in rows])
+        self.run.extend("returns", [(f"{row.score}:{row.of}", row) for row in alike])
         return {
             "returns": [msgspec.to_builtins(row) for row in rows],
+            "agreement": [msgspec.to_builtins(row) for row in alike],
             "unmeasured": [name for name in found.scores if name not in {row.score for row in rows}],
             "points": len(self.points),
             "asked": self.wanted,
@@ -261,19 +281,22 @@ class ReturnRow(Record, frozen=True):
     """Its name: `S1`, …, `W1`, …"""
     rho: float
     """Mean over points of Spearman's correlation among their candidates."""
-    rho_low: float
-    rho_high: float
+    rho_low: float | None
+    """None where all points are of one game."""
+    rho_high: float | None
     points: int
     """Points where both the score and the return vary."""
     without_variance: int
     """Points where all candidates ended with the same return."""
     unranked: int = 0
     """Points where returns differ but all candidates have the same score: no correlation there either."""
+    of: str = "return"
+    """What the score is correlated with: `return`, or the recursive score of as many targets."""
 
     @property
     def rho_interval(self) -> Interval:
         """Rank correlation of score and return within points, with its bounds."""
-        return Interval(self.rho, self.rho_low, self.rho_high)
+        return Interval.stored(self.rho, self.rho_low, self.rho_high)
 
 
 @dataclass(frozen=True)
@@ -319,22 +342,30 @@ class Returns:
 
 def return_rows(found: Returns, sampler: Resampler) -> list[ReturnRow]:
     """One row per score. A score without a single point where it and the return both vary has no row."""
-    moved = np.ptp(found.returns, axis=1) > 0
-    rows = []
-    for name, scores in found.scores.items():
-        ranked = moved & (np.ptp(scores, axis=1) > 0)
-        if not ranked.any():
-            continue
-        rho = within_point(scores, found.returns, found.games, sampler).interval
-        rows.append(
-            ReturnRow(
-                score=name,
-                rho=rho.estimate,
-                rho_low=rho.low,
-                rho_high=rho.high,
-                points=int(ranked.sum()),
-                without_variance=int((~moved).sum()),
-                unranked=int((moved & ~ranked).sum()),
-            )
-        )
-    return rows
+    rows = (_row(found, name, RETURN, found.returns, sampler) for name in found.scores)
+    return [row for row in rows if row is not None]
+
+
+def agreement_rows(found: Returns, sampler: Resampler) -> list[ReturnRow]:
+    """Do the two kinds of score rank candidates alike? Each window score with the recursive one of as many targets."""
+    pairs = [(name, f"S{name[1:]}") for name in found.scores if name.startswith("W")]
+    rows = (_row(found, one, two, found.scores[two], sampler) for one, two in pairs if two in found.scores)
+    return [row for row in rows if row is not None]
+
+
+def _row(found: Returns, name: str, of: str, values: Array, sampler: Resampler) -> ReturnRow | None:
+    scores, moved = found.scores[name], np.ptp(values, axis=1) > 0
+    ranked = moved & (np.ptp(scores, axis=1) > 0)
+    if not ranked.any():
+        return None
+    rho = within_point(scores, values, found.games, sampler).interval
+    return ReturnRow(
+        score=name,
+        rho=rho.estimate,
+        rho_low=rho.ends[0],
+        rho_high=rho.ends[1],
+        points=int(ranked.sum()),
+        without_variance=int((~moved).sum()),
+        unranked=int((moved & ~ranked).sum()),
+        of=of,
+    )

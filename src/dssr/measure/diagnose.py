@@ -3,14 +3,16 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from dssr.agent.episode import Agent, episode_key, play_job
-from dssr.agent.store import save
-from dssr.config import Config, MeasureConfig
+from dssr.agent.episode import play_job
+from dssr.agent.leaks import Watch
+from dssr.agent.store import keep_searches, save
+from dssr.config import Config
 from dssr.errors import GameError, ModelError
 from dssr.measure.answers import answer_rows
 from dssr.measure.audit import audit_episode, has_audits
@@ -19,8 +21,9 @@ from dssr.measure.plan import Rates, arguments_of, grid_of, jobs_of, plan_grid, 
 from dssr.measure.rows import cell_rows, filler_rows, flat, relation, slope_rows
 from dssr.measure.study import Problem, Study
 from dssr.record.run import Run
-from dssr.session import Session, Stage, configured, place_of, silent, verb
-from dssr.types import Audit, Grid, Job, Lag, Played, Progress, Split
+from dssr.scale.shards import each
+from dssr.session import Bench, Session, Stage, configured, group_of, place_of, silent, verb
+from dssr.types import Audit, Grid, Job, Lag, Played, Progress, Search, Split, Workers
 
 log = logging.getLogger("dssr")
 
@@ -37,6 +40,7 @@ async def diagnose(
     lag: bool = False,
     out: str | Path | None = None,
     resume: bool = False,
+    workers: Workers | int | None = None,
     progress: Progress = silent,
 ) -> Study:
     """Play and audit memories × budgets × fillers, and say what loses: the budget or the writer.
@@ -45,9 +49,9 @@ async def diagnose(
     `evaluate`. The run goes to `out`, or to a directory named after the question; `resume` continues it.
     """
     settings = configured(config)
-    async with Session(settings, progress) as session:
+    async with Session(settings, progress, workers=workers) as session:
         grid = grid_of(settings, session.archive, memories, budgets, fillers, games, split, lag)
-        place = Path(out) if out else place_of(settings, "diagnose", msgspec.to_builtins(grid))
+        place = Path(out) if out else place_of(settings, verb_of(grid), msgspec.to_builtins(grid))
         return Study.load([await measure_grid(session, grid, place, resume)])
 
 
@@ -58,15 +62,32 @@ async def evaluate(
     budgets: Sequence[int] = (),
     fillers: Sequence[int] = (),
     *,
+    games: int | None = None,
     lag: bool = False,
     out: str | Path | None = None,
     resume: bool = False,
+    workers: Workers | int | None = None,
     progress: Progress = silent,
 ) -> Study:
     """Diagnose on the sealed test games, which open once for each approved run (`dssr.approve`)."""
     return await diagnose.aio(
-        config, memories, budgets, fillers, split="test", lag=lag, out=out, resume=resume, progress=progress
+        config,
+        memories,
+        budgets,
+        fillers,
+        games=games,
+        split="test",
+        lag=lag,
+        out=out,
+        resume=resume,
+        workers=workers,
+        progress=progress,
     )
+
+
+def verb_of(grid: Grid) -> str:
+    """What a diagnosis is called: that of test games is the evaluation."""
+    return "evaluate" if grid.split == "test" else "diagnose"
 
 
 async def measure_grid(session: Session, grid: Grid, place: Path, resume: bool = False) -> Run:
@@ -80,17 +101,9 @@ async def measure_grid(session: Session, grid: Grid, place: Path, resume: bool =
             "%d episodes, %s, %s tokens to read or more; into %s", len(jobs), calls, f"{expected['tokens_in']:,}", place
         )
     with session.run(place, "diagnose", jobs, arguments_of(grid), resume, grid.split) as (run, agent):
-
-        def key(job: Job) -> str:
-            return episode_key(job, agent, session.archive.game(job.game).md5)
-
-        async def work(job: Job) -> "Measured":
-            return await measured(job, agent, config.measure, grid.lag)
-
-        def keep(found: "Measured") -> None:
-            store(run, found)
-
-        await session.work(run, Stage("episodes", "episodes", jobs, key, work, keep))
+        key, keep = session.episode_key(agent), partial(store, run)
+        do = partial(each, partial(measured, grid.lag))
+        await session.work(run, Stage("episodes", "episodes", jobs, key, group_of, do, keep))
         session.finish(run, summary_of(run))
     return Run.open(place)
 
@@ -103,22 +116,30 @@ class Measured:
     audits: Sequence[Audit] = ()
     lags: Sequence[Lag] = ()
     problems: Sequence[Problem] = ()
+    searches: Sequence[Search] = ()
+    """Of the prompts that audits and lags sent."""
 
 
-async def measured(job: Job, agent: Agent, measure: MeasureConfig, lag: bool) -> Measured:
+async def measured(lag: bool, bench: Bench, job: Job) -> Measured:
     """Play one episode and audit it. A failed measurement is recorded beside the episode, never as a number."""
+    agent, measure = bench.agent, bench.config.measure
     played = await play_job(job, agent)
     if played.episode.outcome == "error" or not has_audits(job):
         return Measured(played)
     key = played.episode.key
     with agent.worlds.playing(job.game) as world:
         goal = world.goal
+    watches = [Watch(key, "audit"), Watch(key, "lag")]
+    audits: list[Audit] = []
+    lags: list[Lag] = []
+    problems: list[Problem] = []
     try:
-        audits = await audit_episode(played, goal, agent, measure)
-        lags = await lags_of(played, goal, agent, measure) if lag else []
+        audits = await audit_episode(played, goal, agent, measure, watches[0])
+        lags = await lags_of(played, goal, agent, measure, watches[1]) if lag else []
     except (ModelError, GameError) as error:
-        return Measured(played, problems=[Problem(key, "audit", str(error))])
-    return Measured(played, audits, lags)
+        audits, problems = [], [Problem(key, "audit", str(error))]
+    searches = [watch.search(agent.worlds, job, played.steps) for watch in watches if watch.used]
+    return Measured(played, audits, lags, problems, searches)
 
 
 def store(run: Run, found: Measured) -> None:
@@ -130,6 +151,7 @@ def store(run: Run, found: Measured) -> None:
         run.extend("lags", [(f"{key}:{lag.step:04d}", lag) for lag in found.lags])
     if found.problems:
         run.extend("problems", [(f"{key}:{problem.what}", problem) for problem in found.problems])
+    keep_searches(run, key, found.searches)
     save(run, found.played)
 
 

@@ -5,21 +5,21 @@ A finished run is never changed: each measurement goes into a run of its own.
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from dssr.agent.episode import Agent, continue_episode, first_difference, play_job
-from dssr.agent.leaks import LeakReport, check_prompts
+from dssr.agent.leaks import Watch, check_stored, totals
 from dssr.agent.memory import FULL
-from dssr.agent.store import find, stored
+from dssr.agent.store import SEARCHES, find, keep_searches, stored
 from dssr.config import Config
-from dssr.errors import UsageError
-from dssr.measure.audit import audit_episode, audited_steps, has_audits
-from dssr.measure.distance import chunk_rows, lag_bin_rows
-from dssr.measure.lag import lags_of
+from dssr.measure.audit import audited_steps
+from dssr.measure.lag import chunk_rows, lag_bin_rows, lags_of
 from dssr.measure.study import Study
 from dssr.record.run import Run
-from dssr.session import Session, Stage, configured, silent, verb
-from dssr.types import Audit, Cell, Job, Lag, Played, Progress, Record
+from dssr.scale.shards import each
+from dssr.session import Bench, Session, Stage, configured, group_of, silent, verb
+from dssr.types import Cell, Job, Lag, Played, Progress, Record, Search, Workers
 
 log = logging.getLogger("dssr")
 
@@ -74,7 +74,12 @@ async def fork(run: str | Path, episode: str, step: int, state: str | None = Non
 
 @verb
 async def lag(
-    run: str | Path, *, out: str | Path | None = None, resume: bool = False, progress: Progress = silent
+    run: str | Path,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    workers: Workers | int | None = None,
+    progress: Progress = silent,
 ) -> Study:
     """Leave one chunk of history out at a time, and find how long ago each decision's fact was seen.
 
@@ -85,61 +90,44 @@ async def lag(
     audited.need_audits()
     episodes = [played for played in stored(source) if played.episode.key in audited.audited_keys]
     place = Path(out) if out else source.path.with_name(f"{source.path.name}-lag")
-    async with Session(source.config, progress) as session:
+    async with Session(source.config, progress, workers=workers) as session:
         with session.run(place, "lag", _jobs(episodes), _origin(source), resume) as (made, agent):
             _warn_of_another_reader(source, agent)
 
-            async def work(played: Played) -> list[Lag]:
-                return await lags_of(played, _goal(played, agent), agent, source.config.measure)
+            def keep(found: tuple[list[Lag], Search]) -> None:
+                lags, search = found
+                keep_searches(made, lags[0].episode, [search])
+                made.extend("lags", [(f"{one.episode}:{one.step:04d}", one) for one in lags])
 
-            def keep(found: list[Lag]) -> None:
-                made.extend("lags", [(f"{one.episode}:{one.step:04d}", one) for one in found])
-
-            await session.work(made, Stage("episodes", "lags", episodes, _last_point(source), work, keep))
+            do = partial(each, measure_lags)
+            await session.work(made, Stage("episodes", "lags", episodes, _last_point(source), _group, do, keep))
             whole = Study.gather([source, made])
             session.finish(made, {"chunks": chunk_rows(whole), "bins": lag_bin_rows(whole)})
     return Study.load([source.path, place])
 
 
 @verb
-async def audit(
-    run: str | Path, *, out: str | Path | None = None, resume: bool = False, progress: Progress = silent
-) -> Study:
-    """Audit stored episodes that nobody audited when they were played: collected ones, or those of a training round.
+async def check(run: str | Path) -> list[Search]:
+    """What the leak check found in all prompts of a run, by what sent them; those it keeps are searched once more.
 
-    The audits go into a run of their own, by default `RUN-audit`; the study returned holds both.
+    A finished run in which a file was changed is refused.
     """
-    source = Run.open(run)
-    done = {one.episode for one in source.read("audits", Audit)}
-    episodes = [
-        played
-        for played in stored(source)
-        if played.episode.error is None and has_audits(played.episode.job) and played.episode.key not in done
-    ]
-    if not episodes:
-        raise UsageError(f"{run} has no episode left to audit: all that have a budget and did not fail are audited.")
-    place = Path(out) if out else source.path.with_name(f"{source.path.name}-audit")
-    async with Session(source.config, progress) as session:
-        with session.run(place, "audit", _jobs(episodes), _origin(source), resume) as (made, agent):
-            _warn_of_another_reader(source, agent)
-
-            async def work(played: Played) -> list[Audit]:
-                return await audit_episode(played, _goal(played, agent), agent, source.config.measure)
-
-            def keep(found: list[Audit]) -> None:
-                made.extend("audits", [(f"{one.episode}:{one.step:04d}", one) for one in found])
-
-            await session.work(made, Stage("episodes", "audits", episodes, _last_point(source), work, keep))
-            session.finish(made, {"episodes": len(episodes), "audits": sum(1 for _ in made.read("audits", Audit))})
-    return Study.load([source.path, place])
-
-
-@verb
-async def check(run: str | Path) -> LeakReport:
-    """Search the stored prompts of a run for anything that writer and reader must not know."""
     opened = Run.open(run)
+    opened.check()
     async with Session(opened.config) as session:
-        return check_prompts(stored(opened), session.worlds)
+        again = check_stored(opened, session.worlds)
+    return [*totals(opened.read(SEARCHES, Search)).values(), again]
+
+
+async def measure_lags(bench: Bench, played: Played) -> tuple[list[Lag], Search]:
+    """The work of `lag`."""
+    agent, watch = bench.agent, Watch(played.episode.key, "lag")
+    found = await lags_of(played, _goal(played, agent), agent, bench.config.measure, watch)
+    return found, watch.search(agent.worlds, played.episode.job, played.steps)
+
+
+def _group(played: Played) -> tuple[str, ...]:
+    return group_of(played.episode.job)
 
 
 def _jobs(episodes: Sequence[Played]) -> list[Job]:

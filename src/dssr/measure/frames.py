@@ -12,9 +12,7 @@ import msgspec
 
 from dssr.errors import UsageError
 from dssr.measure.answers import AnswerRow, answer_rows
-from dssr.measure.distance import ChunkRow, LagBinRow, RewriteRow, chunk_rows, lag_bin_rows, rewrite_rows
-from dssr.measure.filler_check import FillerLagRow, filler_lag_rows
-from dssr.measure.lag import relevance
+from dssr.measure.lag import ChunkRow, LagBinRow, RewriteRow, chunk_rows, lag_bin_rows, relevance, rewrite_rows
 from dssr.measure.rows import (
     CellRow,
     ContrastRow,
@@ -30,9 +28,9 @@ from dssr.measure.rows import (
     relation,
     slope_rows,
 )
-from dssr.measure.sampled import LagTableRow, TieRow, lag_table_rows, tie_rows
+from dssr.measure.sampled import FillerLagRow, LagTableRow, TieRow, filler_lag_rows, lag_table_rows, tie_rows
 from dssr.measure.study import Problem, Study
-from dssr.stats.bootstrap import Interval
+from dssr.stats.bootstrap import Interval, Unit
 from dssr.types import Cell, Driver, Kind, Outcome, Record, Split
 
 if TYPE_CHECKING:
@@ -286,7 +284,8 @@ def notebook_html(study: Study) -> str:
     lines: list[tuple[object, ...]] = [
         (
             *(row.memory, row.budget, row.filler, row.protocol, row.games),
-            *map(_shown, (row.success, row.delta, row.beta, row.kappa)),
+            _shown(row.success, "percent"),
+            *map(_shown, (row.delta, row.beta, row.kappa)),
         )
         for row in cell_rows(study)
     ]
@@ -297,7 +296,7 @@ def notebook_html(study: Study) -> str:
     runs = ", ".join(run.path.name for run in study.runs)
     return (
         f"<div><p><b>Study</b> of {escape(runs)}: {len(study.games)} games, {len(study.cells)} cells; "
-        f"success is a share, losses are in nats.</p>"
+        f"success is in %, losses are in nats.</p>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         f"{f'<ul>{said}</ul>' if said else ''}</div>"
     )
@@ -307,5 +306,5 @@ def _cell(value: object) -> str:
     return f"<td>{'–' if value is None else escape(str(value))}</td>"
 
 
-def _shown(found: Interval | None) -> str | None:
-    return None if found is None else f"{found.estimate:.2f} [{found.low:.2f}, {found.high:.2f}]"
+def _shown(found: Interval | None, unit: Unit = "nats") -> str | None:
+    return None if found is None else found.text(unit)

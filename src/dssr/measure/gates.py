@@ -20,10 +20,9 @@ from dssr.measure.checks import (
     success_gain,
 )
 from dssr.measure.continuation import Returns
-from dssr.measure.distance import split_by_lag
-from dssr.measure.filler_check import filler_check, word_for_filler
+from dssr.measure.lag import split_by_lag
 from dssr.measure.rows import BASE, CellGroup, Quantity, game_values, gap_and_success, groups, long_fillers
-from dssr.measure.sampled import format_cells
+from dssr.measure.sampled import filler_check, format_cells, word_for_filler
 from dssr.measure.study import Study, same_device
 from dssr.stats.bootstrap import Array, align
 from dssr.stats.contrasts import over_fillers

@@ -3,16 +3,17 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import msgspec
 
 from dssr.config import Config, check_gates
-from dssr.errors import RecordError
+from dssr.errors import GameError, RecordError
 from dssr.measure.checks import Verdict, statements, verdict
 from dssr.measure.gates import Case, checks_of
 from dssr.measure.plan import arguments_of, grid_of, jobs_of
 from dssr.measure.study import Study
-from dssr.record.files import Lock, told
-from dssr.record.log import Log, read
+from dssr.record.log import Lock, Log, read, told
 from dssr.record.run import now
 from dssr.record.seal import Approval
 from dssr.seeds import digest_of
@@ -150,8 +151,32 @@ async def judge(
     study, other = Study.load(runs), Study.load(second) if second else None
     found = verdict(gate, statement, checks_of(gate, Case(study, second=other, **(roles or {}))))
     judged = (*study.runs, *(other.runs if other else ()))
+    begun = min(run.info.provenance.started for run in judged)
+    late = [e.date[:10] for e in ledger.entries() if (e.kind, e.gate) == ("amendment", gate) and e.date > begun]
+    if late:
+        said = f"Late: the gate was amended on {', '.join(late)}, after the first of these runs was begun."
+        found = msgspec.structs.replace(found, notes=(*found.notes, said))
     ledger.judge(found, {str(run.path): run.info.provenance.started for run in judged}, now())
     return found
+
+
+@verb
+async def approvals(config: Config | str = "nano") -> tuple[Approval, ...]:
+    """The runs of the evaluation that were approved, in order; none where there are no games yet."""
+    session = Session(configured(config))
+    try:
+        return session.seal.approvals
+    except GameError:
+        return ()
+
+
+def asked_for(
+    config: Config | str, memories: Sequence[str], budgets: Sequence[int], fillers: Sequence[int], *, lag: bool
+) -> dict[str, Any]:
+    """What an approval of these would open: the run's memories, budgets, fillers and games."""
+    settings = configured(config)
+    session = Session(settings)
+    return dict(arguments_of(grid_of(settings, session.archive, memories, budgets, fillers, split="test", lag=lag)))
 
 
 @verb
@@ -162,6 +187,7 @@ async def approve(
     budgets: Sequence[int] = (),
     fillers: Sequence[int] = (),
     *,
+    games: int | None = None,
     lag: bool = False,
 ) -> Approval:
     """Approve one run of the evaluation: what `evaluate` would compute if it were asked the same now.
@@ -171,5 +197,5 @@ async def approve(
     """
     settings = configured(config)
     async with Session(settings) as session:
-        grid = grid_of(settings, session.archive, memories, budgets, fillers, split="test", lag=lag)
+        grid = grid_of(settings, session.archive, memories, budgets, fillers, games, "test", lag)
         return session.approve(text, jobs_of(grid, settings), arguments_of(grid))

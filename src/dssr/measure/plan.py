@@ -17,14 +17,16 @@ from typing import TypeVar
 import msgspec
 
 from dssr.agent.episode import Agent
+from dssr.agent.leaks import unwatched
 from dssr.agent.memory import FULL, Kit, Prompted, is_reference
 from dssr.agent.prompts import render_history
 from dssr.config import Config
 from dssr.errors import ModelError, UsageError
 from dssr.measure.archives import Seen
 from dssr.measure.audit import ORACLE_STYLE
-from dssr.models.base import Choose, Generate, Model
-from dssr.models.cache import CachedModel
+from dssr.models.base import Choose, Generate
+from dssr.models.load import bare
+from dssr.scale.shards import cut, finish
 from dssr.session import Session, configured, verb
 from dssr.types import LABELS, Cell, Grid, Job, Moment, Record, Split, View
 from dssr.worlds.archive import Archive
@@ -121,6 +123,20 @@ class Rates(Record, frozen=True):
 UNKNOWN = Rates()
 
 
+class SharedPlan(Record, frozen=True):
+    """What a diagnosis takes when several workers share it, each as fast as the rates say."""
+
+    workers: int
+    hours: float
+    """Of the slowest worker."""
+    efficiency: float
+    """Share of that time that the workers compute; the rest is waiting for the last shards."""
+    useful: int
+    """Workers beyond which nothing is gained: the largest shard takes as long as the others' share."""
+    bottleneck: str
+    """The kind of work that takes longest, and its share of the time."""
+
+
 class Plan(Record, frozen=True):
     """What a diagnosis will take."""
 
@@ -128,6 +144,8 @@ class Plan(Record, frozen=True):
     loads: tuple[Load, ...]
     total: dict[str, float | None]
     """Sums over the loads, with hours and cost where rates and prices are known; `most_…` as in `Load`."""
+    shared: SharedPlan | None = None
+    """Where rates are known."""
 
 
 @verb
@@ -142,8 +160,12 @@ async def plan(
     lag: bool = False,
     rates: Rates = UNKNOWN,
     calibrate: bool = False,
+    workers: int = 1,
 ) -> Plan:
-    """Count the calls and tokens of a diagnosis; with rates or prices, or timed by a few calls, hours or cost too."""
+    """Count the calls and tokens of a diagnosis; with rates or prices, or timed by a few calls, hours or cost too.
+
+    Rates are those of one worker; `workers` share the time.
+    """
     settings = configured(config)
     async with Session(settings, bare_reader=True) as session:
         grid = grid_of(settings, session.archive, memories, budgets, fillers, games, split, lag)
@@ -153,7 +175,8 @@ async def plan(
         if calibrate:
             read, write = await measured_rates(grid, settings, agent)
             rates = Rates(read, write, rates.price_in, rates.price_out)
-    return Plan(len(jobs), tuple(loads), totals(loads, rates))
+        shared = share_out(shard_hours(grid, settings, agent, rates), loads, rates, workers) if rates.read else None
+    return Plan(len(jobs), tuple(loads), totals(loads, rates), shared)
 
 
 # ---------------------------------------------------------------- counting
@@ -238,6 +261,39 @@ def totals(loads: list[Load], rates: Rates) -> dict[str, float | None]:
         if rates.price_in is not None and rates.price_out is not None:
             found[f"{prefix}cost"] = (tokens[0] * rates.price_in + tokens[1] * rates.price_out) / 1e6
     return found
+
+
+def shard_hours(grid: Grid, config: Config, agent: Agent, rates: Rates) -> list[float]:
+    """Of every shard of a grid, if Phase B goes straight, in the order in which they are handed out."""
+    frame, longest, found = frame_of(agent, grid.budgets[0]), max(grid.fillers), []
+    for game in grid.games:
+        walks = {filler: walk_of(game, config, filler, agent) for filler in grid.fillers}
+        for shard in cut(cells_of(grid, config), lambda cell: (cell.memory, cell.budget)):
+            counts = {work: Count() for work in WORK}
+            for cell in shard:
+                shared = config.protocol.kind in ("post", "post-brief") and cell.filler != longest
+                walk = walks[cell.filler]
+                _add_episode(cell, walk, walk.plan, shared, frame, grid.lag, config, counts)
+            found.append(sum(_hours(one.tokens_in, one.tokens_out, rates) for one in counts.values()))
+    return found
+
+
+def share_out(shards: Sequence[float], loads: Sequence[Load], rates: Rates, workers: int) -> SharedPlan:
+    """The shards handed out one by one to whoever is free."""
+    total, last = sum(shards), finish(shards, workers)
+    hours = {load.work: _hours(load.tokens_in, load.tokens_out, rates) for load in loads}
+    most = max(hours, key=hours.__getitem__)
+    return SharedPlan(
+        workers=workers,
+        hours=last,
+        efficiency=total / (workers * last) if last else 1.0,
+        useful=max(1, int(total / max(shards))) if total else 1,
+        bottleneck=f"{most}, {hours[most] / max(sum(hours.values()), 1e-12):.0%} of the time",
+    )
+
+
+def _hours(tokens_in: float, tokens_out: float, rates: Rates) -> float:
+    return (tokens_in / (rates.read or 1.0) + tokens_out / (rates.write or 1.0)) / 3600
 
 
 def _add_episode(
@@ -331,7 +387,7 @@ async def measured_rates(grid: Grid, config: Config, agent: Agent) -> tuple[floa
         seen = [steps[place % len(steps)].observation for place in range(CALLS)]
         reading = [agent.reader.messages(world.goal, text, steps[-1].observation, actions) for text in seen]
         writing = [writer.messages(View(world.goal, None, text), "") for text in seen]
-    reader, model = _bare(agent.reader.model), _bare(agent.writer)
+    reader, model = bare(unwatched(agent.reader.model)), bare(unwatched(agent.writer))
     labels = LABELS[: len(actions)]
     begin = time.perf_counter()
     await asyncio.gather(*(reader.choose(Choose(one, labels, agent.reader.adapter)) for one in reading))
@@ -344,5 +400,9 @@ async def measured_rates(grid: Grid, config: Config, agent: Agent) -> tuple[floa
     return read, max(sum(reply.tokens for reply in replies), 1) / max(spent - prompts, 0.05 * spent)
 
 
-def _bare(model: Model) -> Model:
-    return model.model if isinstance(model, CachedModel) else model
+def duration(hours: float) -> str:
+    """A time as people say it: seconds, minutes or hours."""
+    seconds = 3600 * hours
+    if seconds < 100:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 100 * 60 else f"{hours:.1f} hours"

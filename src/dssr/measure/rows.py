@@ -22,6 +22,8 @@ from dssr.types import Audit, Cell, Episode, Protocol, Record
 
 BASE = "summary"
 """The plain prompted memory, which others are compared with."""
+LEAST_CELLS = 10
+"""Cells from which on a rank correlation over them is told."""
 
 Quantity = Literal["success", "score", "delta", "beta", "kappa", "kappa_first", "kappa_mean"]
 LOSSES: dict[str, Callable[[Audit], float | None]] = {
@@ -31,9 +33,16 @@ LOSSES: dict[str, Callable[[Audit], float | None]] = {
     "kappa_first": lambda audit: audit.kappa_first,
     "kappa_mean": lambda audit: audit.kappa_mean,
 }
-OUTCOMES: dict[str, Callable[[Episode], float]] = {
-    "success": lambda episode: float(episode.outcome == "won"),
-    "score": lambda episode: episode.score / episode.max_score,
+
+
+def share(episode: Episode) -> float | None:
+    """Share of the points to be had; of a log, of its audited decisions that the reader makes as logged."""
+    return episode.score / episode.max_score if episode.max_score else None
+
+
+OUTCOMES: dict[str, Callable[[Episode], float | None]] = {
+    "success": lambda episode: float(episode.outcome == "won") if episode.outcome != "logged" else share(episode),
+    "score": lambda episode: share(episode),
 }
 
 # ---------------------------------------------------------------- rows
@@ -175,10 +184,11 @@ def flat(row: Record) -> dict[str, Any]:
 
 
 def columns(name: str, found: Interval | None) -> dict[str, float | None]:
-    """The three columns of a quantity, all None where it has no value."""
+    """The three columns of a quantity, all None where it has no value, bounds None where it has none."""
     if found is None:
         return dict.fromkeys((name, f"{name}_low", f"{name}_high"))
-    return {name: found.estimate, f"{name}_low": found.low, f"{name}_high": found.high}
+    low, high = found.ends
+    return {name: found.estimate, f"{name}_low": low, f"{name}_high": high}
 
 
 @cache
@@ -211,7 +221,8 @@ def game_values(study: Study, cell: Cell, quantity: Quantity) -> dict[str, float
 def _cell_values(study: Study, cell: Cell, quantity: Quantity) -> dict[str, float]:
     if quantity in OUTCOMES:
         outcome = OUTCOMES[quantity]
-        return {game: outcome(e) for game, e in study.episodes[cell].items() if e.outcome != "error"}
+        won = {game: outcome(e) for game, e in study.episodes[cell].items() if e.outcome != "error"}
+        return {game: value for game, value in won.items() if value is not None}
     loss, found = LOSSES[quantity], {}
     for game, audits in study.audits[cell].items():
         values = [value for audit in audits if (value := loss(audit)) is not None]
@@ -303,7 +314,11 @@ def _cell_row(study: Study, cell: Cell) -> CellRow:
 
 def _wilson(study: Study, finished: Sequence[Episode], success: Interval | None) -> Interval | None:
     """Only where the bootstrap says too little: near 0 and 1."""
-    if success is None or study.config.stats.extreme < success.estimate < 1 - study.config.stats.extreme:
+    if (
+        success is None
+        or study.is_of_logs
+        or study.config.stats.extreme < success.estimate < 1 - study.config.stats.extreme
+    ):
         return None
     return wilson(sum(episode.outcome == "won" for episode in finished), len(finished), study.sampler)
 
@@ -413,10 +428,13 @@ def compared(
 
 
 def relation(study: Study) -> RelationRow | None:
-    """Rank correlation of mean gap and success over all cells; None where there is none to be had."""
+    """Rank correlation of mean gap and success over all cells; None of fewer than `LEAST_CELLS`, whose order is soon
+    chance, and where there is none to be had."""
     study.need_audits()
     try:
         delta, success = gap_and_success(study)
+        if len(delta) < LEAST_CELLS:
+            return None
         return RelationRow(len(delta), spearman_over_cells(delta, success, study.sampler))
     except StatsError:
         return None

@@ -15,6 +15,7 @@ from dssr.errors import StatsError
 from dssr.record import log
 from dssr.record.run import Run
 from dssr.stats.bootstrap import Resampler, align
+from dssr.traces.trace import WORLD, Trace
 from dssr.types import Audit, Cell, Episode, Lag, Record, Step
 from dssr.worlds.base import Domain, find_domain
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 SEED = re.compile(r"(?P<writer>.+@.+)/s(?P<seed>\d+)")
 """Name of a memory whose adapter is one seed of a writer: `dssr@a4/s0` is a seed of `dssr@a4`."""
-_KEY = re.compile(rb'\{"key":"([^":]+):')
 
 
 class Problem(Record, frozen=True):
@@ -53,6 +53,16 @@ class Study:
     def domain(self) -> Domain:
         """The kind of world that the games are of."""
         return find_domain(self.config.games.world)
+
+    @property
+    def is_of_logs(self) -> bool:
+        """Whether nothing was played: memories were rolled over logged episodes."""
+        return self.config.games.world == WORLD
+
+    @cached_property
+    def goals(self) -> dict[str, str]:
+        """Of audited logs: what was asked for, by trace."""
+        return {trace.id: trace.goal for run in self.runs for trace in run.read("traces", Trace)}
 
     @classmethod
     def load(cls, runs: Iterable[Run | str | Path]) -> "Study":
@@ -83,9 +93,12 @@ class Study:
         where = {one.key: (cell, game) for cell, games in episodes.items() for game, one in games.items()}
         audits: dict[Cell, dict[str, list[Audit]]] = {cell: {} for cell in episodes}
         lags: dict[str, dict[int, Lag]] = {}
+        seen: set[tuple[str, int]] = set()
         for run in runs:
             for audit in run.read("audits", Audit):
-                if audit.episode in where:
+                # Two runs may hold the same episode, such as a grid and the lags measured on a part of it.
+                if audit.episode in where and (audit.episode, audit.step) not in seen:
+                    seen.add((audit.episode, audit.step))
                     cell, game = where[audit.episode]
                     audits[cell].setdefault(game, []).append(audit)
             for lag in run.read("lags", Lag):
@@ -177,12 +190,10 @@ class Study:
         """Where each episode's steps lie: file, first byte, length. The steps themselves can be too many to hold."""
         found: dict[str, list[tuple[Path, int, int]]] = {}
         for run in self.runs:
-            path, place = run.path / "steps.jsonl", 0
-            for _, line in log.lines(path):
-                key = _KEY.match(line)
-                if key:
-                    found.setdefault(key[1].decode(), []).append((path, place, len(line)))
-                place += len(line)
+            path, place = run.log_file("steps"), 0
+            for key, length in log.keys(path):
+                found.setdefault(key.partition(":")[0], []).append((path, place, length))
+                place += length
         return found
 
     def steps(self, episode: str) -> list[Step]:
@@ -195,6 +206,11 @@ class Study:
                     step = msgspec.json.decode(file.read(length), type=Step)
                     steps.setdefault(step.index, step)
         return [steps[index] for index in sorted(steps)]
+
+    def folder(self, episode: str) -> Path | None:
+        """The run directory that holds an episode's steps; None where none does."""
+        places = self._places.get(episode)
+        return places[0][0].parent if places else None
 
     def frame(self, name: str) -> "polars.DataFrame":
         """A table of the study as a polars data frame: `cells`, `episodes`, `audits`, `steps`, `lags`, `answers`,

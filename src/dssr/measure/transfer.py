@@ -10,7 +10,18 @@ from typing import TypeVar
 import numpy as np
 
 from dssr.errors import StatsError
-from dssr.measure.rows import BASE, CellGroup, Quantity, game_values, groups, long_fillers, mean_of
+from dssr.measure.rows import (
+    BASE,
+    CellGroup,
+    CellRow,
+    Quantity,
+    cell_rows,
+    filler_rows,
+    game_values,
+    groups,
+    long_fillers,
+    mean_of,
+)
 from dssr.measure.study import Study, same_device
 from dssr.record.run import Run
 from dssr.session import verb
@@ -46,6 +57,33 @@ class TransferRow(CellGroup, frozen=True):
     """Why a value is missing."""
 
 
+class ReaderRow(CellGroup, frozen=True):
+    """One memory under one reader, side by side at every filler."""
+
+    reader: str
+    """Model and adapter."""
+    games: int
+    at: dict[int | str, Interval | None]
+    """Success by filler."""
+    kappa: Interval | None
+    """Write-time regret over the long fillers; None where one of them was not measured."""
+
+
+def reader_rows(studies: Mapping[str, Study]) -> list[ReaderRow]:
+    """The rows of every reader together, by its name."""
+    rows = []
+    for reader, study in studies.items():
+        long = {CellGroup(one.memory, one.budget, one.protocol): one.kappa for one in filler_rows(study)}
+        found: dict[CellGroup, dict[int | str, CellRow]] = {}
+        for row in cell_rows(study):
+            found.setdefault(CellGroup(row.memory, row.budget, row.protocol), {})[row.filler] = row
+        for group, cells in found.items():
+            at = {filler: row.success for filler, row in sorted(cells.items(), key=lambda item: int(item[0]))}
+            games = max(row.games for row in cells.values())
+            rows.append(ReaderRow(group.memory, group.budget, group.protocol, reader, games, at, long.get(group)))
+    return rows
+
+
 @verb
 async def transfer(runs: Sequence[str | Path | Run]) -> list[TransferRow]:
     """The matrix writer × reader from diagnoses of the same games and memories under different readers.
@@ -77,7 +115,7 @@ def transfer_rows(runs: Sequence[Run]) -> list[TransferRow]:
     _same_games(runs)
     _same_budgets(runs)
     _same_writers(runs)
-    studies = {name: Study.load(readers[key]) for key, name in _names(readers).items()}
+    studies = {name: Study.load(readers[key]) for key, name in reader_names(readers).items()}
     align({name: dict.fromkeys(study.games, 0.0) for name, study in studies.items()})
     first = next(iter(studies.values()))
     written = dict.fromkeys(group for study in studies.values() for group in groups(study))
@@ -98,7 +136,7 @@ def reader_name(run: Run) -> str:
 # ---------------------------------------------------------------- what is refused
 
 
-def _names(readers: Mapping[str, Sequence[Run]]) -> dict[str, str]:
+def reader_names(readers: Mapping[str, Sequence[Run]]) -> dict[str, str]:
     """Fingerprint to name; two readers of one name are told apart by their fingerprints."""
     plain = {key: reader_name(runs[0]) for key, runs in readers.items()}
     return {
@@ -180,8 +218,8 @@ def _row(group: CellGroup, reader: str, study: Study, first: Study) -> TransferR
         kappa=mean(kappa),
         gain=mean(gain),
         kept=kept.share if kept else None,
-        kept_low=bounds.low if bounds else None,
-        kept_high=bounds.high if bounds else None,
+        kept_low=bounds.ends[0] if bounds else None,
+        kept_high=bounds.ends[1] if bounds else None,
         problem=problems[0] if problems else None,
     )
 

@@ -60,8 +60,10 @@ def adapter_digest(folder: Path) -> str:
 
 
 def stamp_adapter(folder: Path, weights: str) -> None:
-    """Writes beside an adapter which base weights it was trained on, so that no other base is used with it."""
-    (folder / STAMP).write_text(json.dumps({"weights": weights}) + "\n")
+    """Writes beside an adapter which base weights it was trained on, so that no other base is used with it, and what
+    its files hold, so that an altered one is not taken for it."""
+    files = {name: file_digest(folder / name) for name in (SETTINGS, WEIGHTS)}
+    (folder / STAMP).write_text(json.dumps({"weights": weights, "files": files}) + "\n")
 
 
 class Adapters:
@@ -83,6 +85,15 @@ class Adapters:
     def names(self) -> list[str]:
         """The loaded adapters."""
         return list(self._digests)
+
+    @property
+    def inner(self) -> dict[str, str]:
+        """Each adapter's name and peft's own name for it."""
+        return dict(self._internal)
+
+    def let_go(self) -> None:
+        """Forgets the network, when its weights were copied: names and digests stay."""
+        self._peft = None
 
     def digest(self, name: str | None) -> str | None:
         """Digest of an adapter's weights; None for the bare base. Refuses a name that is not loaded."""
@@ -170,14 +181,23 @@ def _check_settings(settings: Mapping[str, Any], name: str) -> None:
 
 
 def fits_base(folder: Path, weights: str) -> bool:
-    """Whether the adapter's stamp names these base weights; one without a stamp is given the benefit of the doubt."""
+    """Whether the adapter's stamp names these base weights; one without a stamp is given the benefit of the doubt.
+
+    One whose files are not those of the stamp is refused.
+    """
     file = folder / STAMP
     if not file.is_file():
         return True
     try:
-        return bool(json.loads(file.read_text())["weights"] == weights)
-    except (ValueError, KeyError, TypeError) as error:
+        stamp = json.loads(file.read_text())
+        # Those of before say nothing of the files.
+        altered = [name for name, digest in stamp.get("files", {}).items() if file_digest(folder / name) != digest]
+        fits = bool(stamp["weights"] == weights)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"The stamp {file} cannot be read ({error}); save the adapter again.") from error
+    if altered:
+        raise ModelError(f"{folder / altered[0]} was altered since the adapter was saved; restore it from a copy.")
+    return fits
 
 
 def _hub_name(text: str) -> bool:

@@ -1,12 +1,17 @@
 """What a model is to the rest of the system: two questions, a tokenizer, and a fingerprint.
 
+A third question, the likelihood of a given reply, is for logged actions that are free text; a backend may leave it out.
+
 A call is a pure function of (fingerprint, request). Nothing else may change its answer: not the
 batch it ran in, not the order, not what ran before.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
+from dssr.errors import ModelError
 from dssr.types import Record
 
 
@@ -26,6 +31,9 @@ class Generate(Record, frozen=True):
     seed: int
     adapter: str | None = None
     """Name under which the adapter was loaded; None for the base model."""
+    samples: int = 1
+    """How many samples of this prompt are asked together, this one included: an engine may then read the prompt's keys
+    once for all of them. It may change the last bits of an answer, so it is part of the request."""
 
 
 class Generated(Record, frozen=True):
@@ -49,6 +57,25 @@ class Chosen(Record, frozen=True):
 
     logprobs: tuple[float, ...]
     """One per label, in order, renormalised over exactly these labels."""
+
+
+class Likelihood(Record, frozen=True):
+    """How likely is exactly this reply?"""
+
+    messages: tuple[Message, ...]
+    reply: str
+    adapter: str | None = None
+
+
+class TokenScores(Record, frozen=True):
+    """The reply token by token, by the model's own tokenizer."""
+
+    starts: tuple[int, ...]
+    """Character of the reply at which each token begins."""
+    logprobs: tuple[float, ...]
+    """Of each token after the prompt and the tokens before it, over the whole vocabulary."""
+    best: tuple[bool, ...]
+    """Whether no other token was more likely there: all true means that greedy decoding writes this reply."""
 
 
 class Tokenizer(Protocol):
@@ -105,3 +132,78 @@ class Model(Protocol):
     async def close(self) -> None:
         """Give back what the model holds; no call may follow."""
         ...
+
+
+@runtime_checkable
+class LikelihoodModel(Protocol):
+    """A backend that answers the third question too."""
+
+    async def likelihood(self, request: Likelihood) -> TokenScores:
+        """Score a given reply token by token."""
+        ...
+
+
+async def ask_likelihood(model: Model, request: Likelihood) -> TokenScores:
+    """The model's answer, or the sentence that it has none."""
+    if not isinstance(model, LikelihoodModel):
+        raise ModelError(
+            f"{model.name} cannot score a given text; use the hf or vllm backend, or choices among options."
+        )
+    return await model.likelihood(request)
+
+
+# ---------------------------------------------------------------- clients bound to a loop
+
+T = TypeVar("T")
+
+
+class Background:
+    """An event loop in a thread of its own, for clients that are bound to the loop they were made on.
+
+    Callers come and go with loops of their own (`asyncio.run` makes one each time); the client stays. A cancelled
+    caller cancels its own work there and nothing else.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._stopped = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run to the end, blocking the calling thread."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run what `make` gives on the thread, awaited from any event loop."""
+        if self._stopped:
+            raise ModelError(f"{self._name} was closed; load the model again.")
+        try:
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(make(), self._loop))
+        except asyncio.CancelledError:
+            if self._stopped:
+                raise ModelError(f"{self._name} was closed before it answered.") from None
+            raise
+
+    def stop(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """Run `last` and end the thread; whatever still runs there is cancelled, so that no caller waits for ever."""
+        if not self._stopped:
+            self._stopped = True
+            self.wait(self._cancel_all())
+            if last:
+                self.wait(last())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    async def _cancel_all(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)

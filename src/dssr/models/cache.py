@@ -18,8 +18,19 @@ from typing import Any, TypeVar
 import msgspec
 
 from dssr.errors import RecordError
-from dssr.models.base import Choose, Chosen, Generate, Generated, Message, Model, Tokenizer
-from dssr.record.files import PRIVATE_FILE, PRIVATE_FOLDER
+from dssr.models.base import (
+    Choose,
+    Chosen,
+    Generate,
+    Generated,
+    Likelihood,
+    Message,
+    Model,
+    Tokenizer,
+    TokenScores,
+    ask_likelihood,
+)
+from dssr.record.log import PRIVATE_FILE, PRIVATE_FOLDER
 from dssr.types import Record
 
 # ---------------------------------------------------------------- answers on disk
@@ -198,7 +209,7 @@ def _checksum(key: bytes, value: bytes) -> bytes:
 
 # ---------------------------------------------------------------- a model behind a cache
 
-Answer = TypeVar("Answer", Generated, Chosen)
+Answer = TypeVar("Answer", Generated, Chosen, TokenScores)
 
 
 class Counters(Record, frozen=True):
@@ -252,8 +263,16 @@ class CachedModel:
         return self.model.fingerprint(adapter)
 
     def prompt_tokens(self, messages: Sequence[Message]) -> int:
-        """By the wrapped model."""
-        return self.model.prompt_tokens(messages)
+        """By the wrapped model, once: a stored count needs neither its template nor its weights."""
+        if self.cache is None:
+            return self.model.prompt_tokens(messages)
+        key = self._digest((self._print(None), ("prompt tokens", tuple(messages))))
+        stored = self.cache.get(key)
+        if stored is not None:
+            return msgspec.msgpack.decode(stored, type=int)
+        count = self.model.prompt_tokens(messages)
+        self.cache.put(key, self._encode(count))
+        return count
 
     async def generate(self, request: Generate) -> Generated:
         """From the cache, from an identical call under way, or from the model."""
@@ -263,6 +282,10 @@ class CachedModel:
         """From the cache, from an identical call under way, or from the model."""
         return await self._ask(request, Chosen, lambda: self.model.choose(request))
 
+    async def likelihood(self, request: Likelihood) -> TokenScores:
+        """From the cache, from an identical call under way, or from the model, if it can."""
+        return await self._ask(request, TokenScores, lambda: ask_likelihood(self.model, request))
+
     async def close(self) -> None:
         """Close the cache, then the model."""
         if self.cache is not None:
@@ -270,7 +293,7 @@ class CachedModel:
         await self.model.close()
 
     async def _ask(
-        self, request: Generate | Choose, kind: type[Answer], call: Callable[[], Awaitable[Answer]]
+        self, request: Generate | Choose | Likelihood, kind: type[Answer], call: Callable[[], Awaitable[Answer]]
     ) -> Answer:
         self._calls += 1
         key = self._key(request)
@@ -300,16 +323,24 @@ class CachedModel:
         finally:
             self._under_way.pop(key, None)
 
-    def _key(self, request: Generate | Choose) -> bytes:
+    def _key(self, request: Generate | Choose | Likelihood) -> bytes:
         """Of the fingerprint and the request; an adapter counts by content, not by name."""
-        if request.adapter not in self._prints:
-            self._prints[request.adapter] = self.fingerprint(request.adapter).encode()
         if isinstance(request, Choose):
             parts: tuple[object, ...] = ("choose", request.messages, request.labels)
+        elif isinstance(request, Likelihood):
+            parts = ("likelihood", request.messages, request.reply)
         else:
             seed = request.seed if request.temperature > 0 else 0
             parts = ("generate", request.messages, request.max_tokens, request.temperature, seed)
-        whole = (self._prints[request.adapter], parts)
+            parts += (request.samples,) if request.samples > 1 else ()
+        return self._digest((self._print(request.adapter), parts))
+
+    def _print(self, adapter: str | None) -> bytes:
+        if adapter not in self._prints:
+            self._prints[adapter] = self.fingerprint(adapter).encode()
+        return self._prints[adapter]
+
+    def _digest(self, whole: tuple[object, ...]) -> bytes:
         try:
             content = self._encode(whole)
         except UnicodeEncodeError:  # an unpaired surrogate in a message

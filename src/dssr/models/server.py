@@ -17,9 +17,18 @@ from msgspec import Struct
 
 from dssr.config import ModelConfig
 from dssr.errors import ConfigError, ModelError
-from dssr.models.background import Background
-from dssr.models.base import Choose, Chosen, Generate, Generated, Message, Tokenizer
-from dssr.models.guard import Mask, UnfitAnswerError, limit_body
+from dssr.models.base import (
+    Background,
+    Choose,
+    Chosen,
+    Generate,
+    Generated,
+    Likelihood,
+    Message,
+    Tokenizer,
+    TokenScores,
+)
+from dssr.models.guard import AbsentServerError, Mask, UnfitAnswerError, limit_body
 from dssr.models.load import weights_folder
 from dssr.models.tokenizers import HFTokenizer, label_ids, open_tokenizer
 from dssr.seeds import digest_of, rng_of
@@ -44,6 +53,8 @@ class ServerModel:
     def __init__(self, config: ModelConfig, tokenizer: HFTokenizer, first_pause: float = FIRST_PAUSE) -> None:
         self.name = config.path
         self.tokenizer = tokenizer
+        self.url = self.address = config.url or ""
+        """Where it is asked, and the address that it is known by, which several servers of one model share."""
         self.context_length = config.context_length
         self._config = config
         self._key = os.environ.get(config.key_variable, "").strip() or None
@@ -51,7 +62,7 @@ class ServerModel:
         self._first_pause = first_pause
         self._background = Background(f"The client of {self.name}")
         self._cards: dict[str, Card] = {}
-        self._probes: dict[str, Generated] = {}
+        self.probes: dict[str, Generated] = {}
         self._labels: dict[str, int] | None = None
         try:
             self._background.wait(self._start())
@@ -88,7 +99,7 @@ class ServerModel:
         # A list of models proves nothing: every model that may be asked answers once before work is built on it.
         for adapter in (None, *self._config.adapters):
             served = self._served(adapter)
-            self._probes[served] = await self.generate(Generate(PROBE, PROBE_TOKENS, 0.0, 0, adapter))
+            self.probes[served] = await self.generate(Generate(PROBE, PROBE_TOKENS, 0.0, 0, adapter))
 
     @property
     def _vllm(self) -> bool:
@@ -100,7 +111,7 @@ class ServerModel:
         served = self._served(adapter)
         card = msgspec.to_builtins(self._cards[served])
         identity = self._config.identity
-        found = (address(self._config.url or ""), msgspec.to_builtins(self._probes[served])) if not identity else None
+        found = (address(self.address), msgspec.to_builtins(self.probes[served])) if not identity else None
         return digest_of("server", self.name, card, self.tokenizer.digest, identity, found)
 
     def prompt_tokens(self, messages: Sequence[Message]) -> int:
@@ -129,8 +140,28 @@ class ServerModel:
             extra["logprob_token_ids"] = [self._labels[label] for label in request.labels]
         return chosen(await self._complete(request, asked, extra), prompt if self._vllm else None, request.labels)
 
+    async def likelihood(self, request: Likelihood) -> TokenScores:
+        """Send prompt and reply to the completion endpoint as token ids and have them echoed with their scores."""
+        ids, starts = self.tokenizer.encode_with_starts(request.reply)
+        prompt = self.tokenizer.chat(request.messages)
+        if not ids:
+            return TokenScores((), (), ())
+        self._check_length(request.messages, len(ids) + 1)
+        served = self._served(request.adapter)
+
+        def send() -> Awaitable[Any]:
+            create: Callable[..., Awaitable[Any]] = self._client.completions.with_raw_response.create
+            return create(model=served, prompt=[*prompt, *ids], max_tokens=1, temperature=0.0, echo=True, logprobs=1)
+
+        body = await self._background.run(lambda: self._send(digest_of(served, prompt, ids), send))
+        return echoed(body, len(prompt), len(ids), starts)
+
     async def close(self) -> None:
         """End the client; requests under way are cancelled."""
+        self.stop()
+
+    def stop(self) -> None:
+        """The same, from ordinary code."""
         self._background.stop(self._client.close)
 
     def _served(self, adapter: str | None) -> str:
@@ -182,7 +213,8 @@ class ServerModel:
                 spread = 0.5 + 0.5 * rng_of("pause", content, attempt).random()
                 await asyncio.sleep(min(max(self._first_pause * 2**attempt * spread, asked_pause), LONGEST_PAUSE))
             tries = f" after {attempt + 1} tries" if attempt else ""
-            raise ModelError(f"The server of {self.name} {trouble.rstrip('.')}{tries}.")
+            kind = AbsentServerError if again else ModelError
+            raise kind(f"The server of {self.name} {trouble.rstrip('.')}{tries}.")
 
     def _judge(self, error: Exception) -> tuple[str, bool, float]:
         """What went wrong, whether to send again, and how long the server asks to wait."""
@@ -221,22 +253,27 @@ def address(url: str) -> str:
 
 
 def load_server(config: ModelConfig, first_pause: float = FIRST_PAUSE) -> ServerModel:
-    """Connect to the server of a configuration; refuses what could only fail later."""
+    """Connect to the one server of a configuration."""
+    return ServerModel(config, checked_tokenizer(config), first_pause)
+
+
+def checked_tokenizer(config: ModelConfig) -> HFTokenizer:
+    """The tokenizer of a served model; refuses a configuration that could only fail later."""
     try:
         import openai  # noqa: F401
     except ImportError:
         raise ModelError("The server backend needs openai; install it with `pip install 'dssr[server]'`.") from None
-    parts = urlsplit(config.url or "")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"A server model needs `url`, such as http://localhost:8000/v1, not {config.url!r}.")
-    if parts.username or parts.password:
-        raise ConfigError("`url` holds a user or password, which would be recorded; put the key in the environment.")
+    for url in (config.url, *config.urls):
+        parts = urlsplit(url or "")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"A server model needs `url`, such as http://localhost:8000/v1, not {url!r}.")
+        if parts.username or parts.password:
+            raise ConfigError("`url` holds a user or password, which would be recorded; use the key's variable.")
     if config.tokenizer is None:
         raise ConfigError(
             f"The server model {config.path} needs `tokenizer`, a folder or hub name, to count the budgets of states."
         )
-    tokenizer = open_tokenizer(weights_folder(config.tokenizer), config.path, config.revision)
-    return ServerModel(config, tokenizer, first_pause)
+    return open_tokenizer(weights_folder(config.tokenizer), config.path, config.revision)
 
 
 # ---------------------------------------------------------------- what a server answers
@@ -290,6 +327,19 @@ class Completion(Struct):
     usage: Usage | None = None
 
 
+class EchoScores(Struct):
+    """The scores of an echoed prompt and what follows it; the first token has none."""
+
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None] | None = None
+
+
+class Echo(Struct):
+    """The answer of the completion endpoint: one echoed prompt, as `logprobs` of its choice."""
+
+    choices: list[dict[str, Any]]
+
+
 class Card(Struct):
     """One model on the server's list, with the fields that tell models apart."""
 
@@ -311,6 +361,8 @@ class Cards(Struct):
 
 UNKNOWN = -9999.0
 """Servers write this, or less, where they have no log-probability."""
+FEW = 8
+"""Tokens up to which a reply is too short for its count to be doubted."""
 ROUNDING = 0.05
 """Nats by which rounded log-probabilities may add up to more than one."""
 ENDINGS = frozenset({"stop", "length"})
@@ -340,8 +392,9 @@ def generated(body: bytes, prompt: int | None, max_tokens: int, tokenizer: Token
     count = completion.usage.completion_tokens
     if not 0 <= count <= max_tokens:
         raise ModelError(f"The server reports {count} tokens where at most {max_tokens} were asked for.")
-    # Sampled tokens re-encode to about as many or fewer, so half is far outside of what can be.
-    if count < here / 2:
+    # Sampled tokens re-encode to about as many or fewer, so half is far outside of what can be; a lone rare token, or a
+    # character that the limit cut in two, can come back as several.
+    if count < here / 2 and (here > FEW or not count):
         raise ModelError(
             f"The server reports {count} tokens for a reply of {here}; set `tokenizer` to that of the served model."
         )
@@ -366,6 +419,23 @@ def chosen(body: bytes, prompt: int | None, labels: Sequence[str]) -> Chosen:
             f"({', '.join(missing)}); serve the reader with vLLM, which scores every label."
         )
     return Chosen(renormalised([known[label] for label in labels]))
+
+
+def echoed(body: bytes, prompt: int, reply: int, starts: tuple[int, ...]) -> TokenScores:
+    """The scores of the reply's tokens, or a refusal that says what is missing."""
+    answer = parse(body, Echo)
+    told = answer.choices[0].get("logprobs") if len(answer.choices) == 1 else None
+    scores = parse(msgspec.json.encode(told), EchoScores) if isinstance(told, dict) else None
+    if scores is None or scores.top_logprobs is None:
+        raise ModelError("The server scores no given text (`echo` with `logprobs`); use options, or hf or vLLM here.")
+    found = scores.token_logprobs[prompt : prompt + reply]
+    tops = [max((top or {}).values(), default=-math.inf) for top in scores.top_logprobs[prompt : prompt + reply]]
+    logprobs = tuple(value for value in found if value is not None and math.isfinite(value))
+    if len(logprobs) != reply or len(tops) != reply:
+        raise ModelError(
+            f"The server scored {len(logprobs)} of {reply} tokens of a given text; its answer is not used."
+        )
+    return TokenScores(starts, logprobs, tuple(one >= top for one, top in zip(logprobs, tops, strict=True)))
 
 
 def renormalised(logprobs: Sequence[float]) -> tuple[float, ...]:

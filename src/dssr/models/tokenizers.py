@@ -22,29 +22,54 @@ MARK = "\ue000{}\ue001"
 PROBE = (Message("system", "Answer with a letter."), Message("user", "Options:\nA: wait\nAction:"))
 
 
-class HFTokenizer:
-    """Implements `dssr.models.base.Tokenizer`, and renders chat prompts."""
+class PlainTokenizer:
+    """Implements `dssr.models.base.Tokenizer` over a tokenizer of the `tokenizers` library; knows no chat template."""
+
+    def __init__(self, backend: Any, name: str) -> None:
+        self.backend = backend
+        self.name = name
+        self._plain = copy.deepcopy(backend)
+        self._plain.encode_special_tokens = True
+
+    @classmethod
+    def from_text(cls, text: str, name: str) -> "PlainTokenizer":
+        """The tokenizer that wrote `text`, without the library it came from."""
+        from tokenizers import Tokenizer
+
+        return cls(Tokenizer.from_str(text), name)
+
+    @property
+    def text(self) -> str:
+        """The whole tokenizer, to be stored."""
+        return str(self.backend.to_str())
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of plain text: nothing added, nothing recognised as a control token."""
+        return list(self._plain.encode(_valid(text), add_special_tokens=False).ids)
+
+    def encode_with_starts(self, text: str) -> tuple[list[int], tuple[int, ...]]:
+        """As `encode`, and the character at which each token begins."""
+        found = self._plain.encode(_valid(text), add_special_tokens=False)
+        return list(found.ids), tuple(first for first, _ in found.offsets)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of the ids, control tokens left out."""
+        return str(self.backend.decode(list(ids), skip_special_tokens=True))
+
+
+class HFTokenizer(PlainTokenizer):
+    """A tokenizer of transformers, which renders chat prompts too."""
 
     def __init__(self, inner: Any, name: str) -> None:
         if not getattr(inner, "is_fast", False):
             raise ModelError(f"The tokenizer of {name} has no tokenizer.json, which dssr needs; convert it first.")
         if not inner.chat_template:
             raise ModelError(f"The tokenizer of {name} has no chat template; use an instruction-tuned model.")
+        super().__init__(inner.backend_tokenizer, name)
         self.inner = inner
-        self.name = name
-        self._plain = copy.deepcopy(inner.backend_tokenizer)
-        self._plain.encode_special_tokens = True
         self._special = tuple(sorted(inner.all_special_tokens))
-        self.digest = digest_of(inner.backend_tokenizer.to_str(), inner.chat_template)
+        self.digest = digest_of(self.text, inner.chat_template)
         self._chat = lru_cache(maxsize=64)(self._render)
-
-    def encode(self, text: str) -> list[int]:
-        """Ids of plain text: nothing added, nothing recognised as a control token."""
-        return list(self._plain.encode(_valid(text), add_special_tokens=False).ids)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of the ids, control tokens left out."""
-        return str(self.inner.backend_tokenizer.decode(list(ids), skip_special_tokens=True))
 
     def chat(self, messages: Sequence[Message]) -> list[int]:
         """Ids of the prompt: the messages under the chat template, up to where the reply starts."""
@@ -73,7 +98,7 @@ class HFTokenizer:
 
     def encode_control(self, text: str) -> list[int]:
         """Ids of text by the template's hand: control tokens are recognised."""
-        return list(self.inner.backend_tokenizer.encode(text, add_special_tokens=False).ids)
+        return list(self.backend.encode(text, add_special_tokens=False).ids)
 
 
 def open_tokenizer(folder: str | Path, name: str, revision: str | None = None) -> HFTokenizer:

@@ -19,8 +19,7 @@ from typing import Any
 from dssr.config import ModelConfig
 from dssr.errors import ModelError
 from dssr.models.adapters import SETTINGS, adapter_digest, check_adapter, file_digest
-from dssr.models.background import Background
-from dssr.models.base import Choose, Chosen, Generate, Generated, Message
+from dssr.models.base import Background, Choose, Chosen, Generate, Generated, Likelihood, Message, TokenScores
 from dssr.models.load import weights_folder
 from dssr.models.server import renormalised
 from dssr.models.tokenizers import HFTokenizer, first_line, label_ids, open_tokenizer
@@ -132,8 +131,8 @@ class VllmModel:
         an adapter whose scores are not numbers is not equal to itself otherwise."""
         labels = list(self._labels.values())
         sampling = {"temperature": 1.0, "seed": 0, "allowed_token_ids": labels, "logprobs": len(labels)}
-        chosen = await self._run(ids, 1, sampling, adapter)
-        written = await self._run(ids, TRIAL_REPLY, {"temperature": 0.0, "logprobs": 0}, adapter)
+        chosen = (await self._run(ids, 1, sampling, adapter)).outputs[0]
+        written = (await self._run(ids, TRIAL_REPLY, {"temperature": 0.0, "logprobs": 0}, adapter)).outputs[0]
         scores = sorted((token, one.logprob) for token, one in chosen.logprobs[0].items())
         return repr((scores, list(written.token_ids), written.cumulative_logprob))
 
@@ -178,6 +177,19 @@ class VllmModel:
             raise ModelError("vLLM scored other tokens than the labels; check the model's weights and dtype.")
         return Chosen(renormalised([scores[token].logprob for token in ids]))
 
+    async def likelihood(self, request: Likelihood) -> TokenScores:
+        """Give the engine prompt and reply as one prompt, and read the scores of the reply's tokens."""
+        ids, starts = self.tokenizer.encode_with_starts(request.reply)
+        if not ids:
+            return TokenScores((), (), ())
+        prompt = [*self.tokenizer.chat(request.messages), *ids]
+        answer = await self._answer(prompt, request.adapter, 1, {"temperature": 0.0, "prompt_logprobs": 0})
+        scores = [found[token] for token, found in zip(ids, answer.prompt_logprobs[-len(ids) :], strict=True)]
+        logprobs = tuple(float(one.logprob) for one in scores)
+        if not all(map(math.isfinite, logprobs)):
+            raise ModelError("The model's scores are not finite numbers; check its weights and dtype.")
+        return TokenScores(starts, logprobs, tuple(one.rank == 1 for one in scores))
+
     async def close(self) -> None:
         """Shut the engine down."""
         self._background.stop(self._shut_down)
@@ -195,22 +207,27 @@ class VllmModel:
 
     async def _ask(self, request: Generate | Choose, reply: int, sampling: dict[str, Any]) -> Any:
         """The engine's one output for a request."""
-        ids = self.tokenizer.chat(request.messages)
+        answer = await self._answer(self.tokenizer.chat(request.messages), request.adapter, reply, sampling)
+        return answer.outputs[0]
+
+    async def _answer(self, ids: list[int], name: str | None, reply: int, sampling: dict[str, Any]) -> Any:
+        """All that the engine says to a prompt."""
         if len(ids) + reply > self.context_length:
             raise ModelError(
                 f"The prompt has {len(ids)} tokens and the reply up to {reply}, but {self.name} takes "
                 f"{self.context_length} in all; shorten the prompt or raise context_length."
             )
-        adapter = self._adapter(request.adapter)
+        adapter = self._adapter(name)
         try:
-            output = await self._background.run(lambda: self._run(ids, reply, sampling, adapter))
+            answer = await self._background.run(lambda: self._run(ids, reply, sampling, adapter))
         except (ModelError, asyncio.CancelledError):
             raise
         except Exception as error:  # the engine raises many kinds, also for its own death
             raise ModelError(f"vLLM failed on a request to {self.name}: {first_line(error)}.") from error
-        if output.finish_reason not in ("stop", "length"):
-            raise ModelError(f"vLLM ended a reply of {self.name} with {output.finish_reason!r}; see its log.")
-        return output
+        reason = answer.outputs[0].finish_reason
+        if reason not in ("stop", "length"):
+            raise ModelError(f"vLLM ended a reply of {self.name} with {reason!r}; see its log.")
+        return answer
 
     async def _run(self, ids: list[int], reply: int, sampling: dict[str, Any], adapter: Adapter | None) -> Any:
         from vllm.lora.request import LoRARequest
@@ -224,8 +241,8 @@ class VllmModel:
         stream = self._engine.generate(
             {"prompt_token_ids": ids}, parameters, str(next(self._numbers)), lora_request=lora
         )
-        outputs = [answer.outputs[0] async for answer in stream]
-        return outputs[-1]
+        answers = [answer async for answer in stream]
+        return answers[-1]
 
 
 def load_vllm(config: ModelConfig) -> VllmModel:

@@ -4,17 +4,20 @@ run.json        what was asked and where it came from; written first, once
 *.jsonl         append-only logs, one content key a line
 summary.json    written last, once; its presence means finished
 failed.json     instead of the summary, when the run must not be believed
+digests.json    what every file held when the run was finished; compared whenever one is read
 resumes.jsonl   one line for each time the run was continued
+whole.jsonl     until the run is finished: how far each log reached when all that belongs together was written
 """
 
 import datetime
-import os
 import platform
 import shutil
 import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -27,11 +30,32 @@ from dssr.config import Config
 from dssr.config_files import upgraded
 from dssr.errors import RecordError
 from dssr.record import log
-from dssr.record.files import PRIVATE_FILE, PRIVATE_FOLDER, Lock, sync_folder, told, write_all, write_whole
-from dssr.record.log import Log
+from dssr.record.log import (
+    DAMAGE,
+    DIGESTS,
+    PRIVATE_FOLDER,
+    RESUMES,
+    WHOLE,
+    Content,
+    Lock,
+    Log,
+    add_line,
+    check_content,
+    clear_drafts,
+    damaged_line,
+    draft_of,
+    read_digests,
+    restore_whole,
+    sync_folder,
+    told,
+    write_digests,
+    write_whole,
+)
 from dssr.types import Record
 
 T = TypeVar("T")
+Items = Iterable[tuple[str, Struct]]
+"""Records with their keys."""
 
 
 class Provenance(Record, frozen=True):
@@ -66,6 +90,10 @@ class RunInfo(Record, frozen=True):
     provenance: Provenance
     id: str = ""
     """Drawn when the run is made, so that another run at the same place is not taken for it; empty in old runs."""
+    contents: Mapping[str, str] = {}
+    """Digests of what else decides: the games' files, the prompts, text or code of each memory; none in old runs."""
+    digests: bool = False
+    """Finished, the run has `digests.json`; false in old runs."""
 
 
 class Run:
@@ -76,6 +104,8 @@ class Run:
         self.info = info
         self._lock = lock
         self._logs: dict[str, Log] = {}
+        self._unit: dict[str, list[tuple[str, Struct]]] | None = None
+        self._checked: set[str] = set()
 
     @classmethod
     def start(
@@ -86,6 +116,7 @@ class Run:
         config: Config,
         models: Mapping[str, str],
         arguments: Mapping[str, Any] | None = None,
+        contents: Mapping[str, str] | None = None,
         resume: bool = False,
     ) -> "Run":
         """Make the directory, or with `resume` continue an interrupted one of the same configuration."""
@@ -99,6 +130,8 @@ class Run:
             models=dict(models),
             provenance=gather(),
             id=uuid.uuid4().hex,
+            contents=dict(contents or {}),
+            digests=True,
         )
         cls.check_place(path, resume)
         return cls._continue(path, info) if path.exists() else cls._create(path, info)
@@ -118,12 +151,14 @@ class Run:
 
     @classmethod
     def _create(cls, path: Path, info: RunInfo) -> "Run":
-        draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+        draft = draft_of(path)
         with told(f"Cannot make {path}"):
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
+                clear_drafts(path.parent, path.name)
                 draft.mkdir(PRIVATE_FOLDER)
                 write_whole(draft / "run.json", _pretty(info))
+                write_whole(draft / WHOLE, b"{}\n")
                 draft.rename(path)
                 sync_folder(path.parent)
             except OSError:
@@ -141,12 +176,13 @@ class Run:
                 "resume it with the settings in its run.json or choose another directory."
             )
         run = cls(path, stored.info, Lock(path / "lock"))
-        with told(f"Cannot write to {path}"):
-            descriptor = os.open(path / "resumes.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE_FILE)
-            try:
-                write_all(descriptor, msgspec.json.encode(asked.provenance) + b"\n")
-            finally:
-                os.close(descriptor)
+        try:
+            clear_drafts(path)
+            restore_whole(path)
+            add_line(path / RESUMES, asked.provenance)
+        except RecordError:
+            run.close()
+            raise
         return run
 
     @classmethod
@@ -161,9 +197,11 @@ class Run:
         try:
             plain = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
             stored = plain | {"config": upgraded(plain.get("config", {}))}
-            return cls(path, msgspec.convert(stored, RunInfo), None)
-        except msgspec.MsgspecError as error:
+            run = cls(path, msgspec.convert(stored, RunInfo), None)
+        except DAMAGE as error:
             raise RecordError(f"{file} is damaged ({error}); restore it from a copy or start a new run.") from error
+        run._trusted("run.json")
+        return run
 
     @property
     def config(self) -> Config:
@@ -173,13 +211,13 @@ class Run:
     @property
     def devices(self) -> tuple[str, ...]:
         """Every device that the run was computed on, the first one first: a resume elsewhere counts."""
-        file = self.path / "resumes.jsonl"
+        file = self._trusted(RESUMES)
         found = [self.info.provenance.device]
         for number, line in log.lines(file):
             try:
                 found.append(msgspec.json.decode(line, type=Provenance).device)
-            except msgspec.MsgspecError as error:
-                raise RecordError(f"{file} line {number} is damaged ({error}); restore it from a copy.") from error
+            except DAMAGE as error:
+                raise damaged_line(file, number, error) from error
         return tuple(dict.fromkeys(found))
 
     @property
@@ -210,18 +248,71 @@ class Run:
         """Add one record to a log, unless its key is there already."""
         self.extend(name, [(key, record)])
 
-    def extend(self, name: str, items: Iterable[tuple[str, Struct]]) -> None:
+    def extend(self, name: str, items: Items) -> None:
         """Append several records as one block. Keys that are there already are left as they are."""
-        self._log(name).append(items)
+        log_ = self._log(name)
+        if self._unit is None:
+            log_.append(items)
+            add_line(self.path / WHOLE, {name: log_.size})
+        else:
+            self._unit.setdefault(name, []).extend(items)
+
+    @contextmanager
+    def unit(self) -> Iterator[None]:
+        """What is appended inside belongs together: it is written at the end, and after a kill all of it counts or
+        nothing, in whichever logs it lies."""
+        if self._unit is not None:
+            yield
+            return
+        unit: dict[str, list[tuple[str, Struct]]] = {}
+        self._unit = unit
+        try:
+            yield
+        finally:
+            self._unit = None
+        for name, items in unit.items():
+            self._logs[name].append(items)
+        if unit:
+            add_line(self.path / WHOLE, {name: self._logs[name].size for name in unit})
 
     def read(self, name: str, kind: type[T]) -> Iterator[T]:
         """The records of a log, in the order of writing."""
-        for _, record in log.read(self.path / f"{name}.jsonl", kind):
+        for _, record in self.read_keyed(name, kind):
             yield record
 
     def read_keyed(self, name: str, kind: type[T]) -> Iterator[tuple[str, T]]:
         """The records of a log with their keys."""
-        return log.read(self.path / f"{name}.jsonl", kind)
+        return log.read(self.log_file(name), kind)
+
+    def log_file(self, name: str) -> Path:
+        """Where a log lies, for whoever reads a part of it; that of a finished run is as it was then."""
+        return self._trusted(f"{name}.jsonl")
+
+    def check(self) -> int | None:
+        """Refuse a finished run in which a file was altered, added or lost; the number of files compared, or None if
+        there is nothing to compare with: the run is not finished, or is an old one."""
+        if self._digests is None:
+            return None
+        for name in sorted({*self._digests, *(file.name for file in self.path.glob("*.jsonl"))}):
+            self._trusted(name)
+        return len(self._digests)
+
+    @cached_property
+    def _digests(self) -> dict[str, Content] | None:
+        if not self.finished or not self.info.digests:
+            return None
+        found = read_digests(self.path)
+        if found is None:
+            raise RecordError(f"{self.path / DIGESTS} is missing; restore it from a copy.")
+        return found
+
+    def _trusted(self, name: str) -> Path:
+        """The file of this name, if nobody changed it since the run was finished."""
+        path = self.path / name
+        if name not in self._checked and self._lock is None and self._digests is not None:
+            check_content(path, self._digests.get(name))
+            self._checked.add(name)
+        return path
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write the summary. Nothing can be added after it."""
@@ -258,12 +349,22 @@ class Run:
     def _end(self, name: str, content: Mapping[str, Any]) -> None:
         if self._lock is None or self.finished:
             raise RecordError(f"{self.path} is finished or open for reading only; its {name} is not written again.")
-        write_whole(self.path / name, _pretty(dict(content)))
+        data = _pretty(dict(content))
+        (self.path / WHOLE).unlink(missing_ok=True)  # from here on nothing can be half written
+        files = [self.path / "run.json", *sorted(self.path.glob("*.jsonl"))]
+        found = {file.name: Content.in_file(file) for file in files}
+        write_digests(self.path, {**found, name: Content.of([data])})
+        write_whole(self.path / name, data)
         self.close()
 
     def _json(self, name: str) -> dict[str, Any] | None:
-        file = self.path / name
-        return msgspec.json.decode(file.read_bytes(), type=dict[str, Any]) if file.exists() else None
+        file = self._trusted(name)
+        if not file.exists():
+            return None
+        try:
+            return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+        except DAMAGE as error:
+            raise RecordError(f"{file} is damaged ({error}); restore it from a copy.") from error
 
 
 def open_run(directory: str | Path) -> Run:
@@ -279,6 +380,8 @@ def _difference(stored: RunInfo, asked: RunInfo) -> str:
     """Names of the settings that differ, empty when the two ask for the same work."""
     old, new = (msgspec.to_builtins(info) for info in (stored, asked))
     names: list[str] = [name for name in ("command", "arguments", "models", "seeds") if old[name] != new[name]]
+    if stored.contents and asked.contents:
+        names += [f"the content of {name}" for name in changed(old["contents"], new["contents"])]
     if stored.digest != asked.digest:
         names += [f"config.{path}" for path in changed(old["config"], new["config"])]
     return ", ".join(names)

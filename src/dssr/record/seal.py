@@ -17,8 +17,7 @@ import msgspec
 from dssr.config import Config
 from dssr.errors import RecordError, SealError
 from dssr.record import log
-from dssr.record.files import Lock, told
-from dssr.record.log import Log
+from dssr.record.log import DAMAGE, Lock, Log, told
 from dssr.record.run import Run, changed, now
 from dssr.seeds import digest_of
 from dssr.types import Record
@@ -210,7 +209,7 @@ class Seal:
             return
         try:
             old = msgspec.json.decode(path.read_bytes(), type=OldOpening)
-        except msgspec.MsgspecError as error:
+        except DAMAGE as error:
             raise SealError(f"{path} is damaged ({error}); the test split stays shut until it is restored.") from error
         raise SealError(f"The test games were opened before by {old.run} on {old.date}; they open once.")
 

@@ -1,6 +1,7 @@
 """Runs for other programs: Inspect logs, Parquet and CSV files."""
 
 import datetime
+import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -8,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from dssr.errors import UsageError
+from dssr.record.log import write_whole
 from dssr.record.run import Run
 from dssr.reports.tables import inert_cell
 from dssr.session import verb
@@ -70,7 +72,9 @@ def export_flat(run: Run, out: Path, ending: str) -> list[Path]:
         columns = dict.fromkeys(column for row in rows for column in row)
         frame = polars.DataFrame([{c: row.get(c) for c in columns} for row in rows], infer_schema_length=None)
         made.append(_folder(out) / f"{name}.{ending}")
-        frame.write_parquet(made[-1]) if ending == "parquet" else frame.write_csv(made[-1])
+        packed = io.BytesIO()  # whole in memory, so that the file is whole or not there
+        frame.write_parquet(packed) if ending == "parquet" else frame.write_csv(packed)
+        write_whole(made[-1], packed.getvalue())
     if not made:
         raise UsageError(f"{run.path} holds no records to export; make some with `dssr diagnose`.")
     return made

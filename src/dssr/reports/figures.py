@@ -4,6 +4,8 @@
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from math import nan
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,14 +14,23 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from dssr.measure.distance import LagBinRow, RewriteRow, lag_bin_rows, rewrite_rows
-from dssr.measure.rows import CellRow, cell_rows
+from dssr.errors import StatsError
+from dssr.measure.lag import (
+    LagBinRow,
+    RewriteContrastRow,
+    RewriteRow,
+    lag_bin_rows,
+    rewrite_contrast_rows,
+    rewrite_rows,
+)
+from dssr.measure.rows import BASE, CellRow, cell_rows
+from dssr.measure.sampled import LagTableRow, lag_table_rows
 from dssr.measure.study import Study
 from dssr.reports.survival import SurvivalCurve
 from dssr.reports.tables import Table
-from dssr.reports.training_tables import RoundRow
+from dssr.reports.training_tables import REGRET, RoundRow, ScoreRow
 from dssr.stats.bootstrap import Interval
-from dssr.training.results import CoverageRow
+from dssr.training.results import CoverageRow, CreditRow
 from dssr.types import Record
 
 COLORS = ("#4a4f57", "#b0741a", "#2f86c1", "#0b8f73", "#a8427f", "#5c4fb3", "#c4472b", "#6c7a16", "#12717d", "#8c5a3c")
@@ -56,6 +67,20 @@ def draw_figures(study: Study, curves: Sequence[SurvivalCurve], folder: Path) ->
         threshold = study.config.measure.lag_threshold
         rows = [row for row in lag_bin_rows(study) if row.threshold == threshold]
         makers["kappa-by-lag"] = lambda: binned(rows, "measured lag ℓ, steps")
+        pooled = _or_none(lambda: [row for row in lag_table_rows(study) if row.threshold == threshold])
+        if pooled:
+            makers["losses-by-lag"] = lambda: losses_by_lag(pooled)
+    trained = [row for row in cells if row.kappa is not None and "@" in row.memory]
+    if trained:
+        base = [row for row in cells if row.kappa is not None and row.memory == BASE]
+        makers["kappa-trained"] = lambda: kappa_trained([*base, *trained])
+        contrasts = [
+            row
+            for name in dict.fromkeys(row.memory for row in trained if not _is_seed(row.memory))
+            for row in _or_none(partial(rewrite_contrast_rows, study, name, BASE)) or ()
+        ]
+        if any(row.difference for row in contrasts):
+            makers["rewrite-contrasts"] = lambda: rewrite_contrasts(contrasts, since)
     if curves:
         makers["fact-survival"] = lambda: survival(curves, since, study.domain.words.fact)
     return save_figures(makers, folder)
@@ -70,6 +95,15 @@ def draw_training(tables: Sequence[Table], folder: Path) -> list[Path]:
         makers["rounds"] = lambda: by_round(success, kappa)
     if coverage:
         makers["candidate-coverage"] = lambda: by_distance(coverage)
+    credit = [row for row in _rows(tables, "credit", CreditRow) if row.group.startswith("F'=")]
+    if credit:
+        makers["credit"] = lambda: credit_by_filler(credit)
+    horizon = [row for row in _rows(tables, "horizon", RoundRow) if row.quantity == REGRET]
+    if horizon:
+        makers["horizon"] = lambda: regret_by_variant(horizon)
+    scores = _rows(tables, "score-return", ScoreRow)
+    if scores:
+        makers["score-return"] = lambda: score_return(scores)
     return save_figures(makers, folder) if makers else []
 
 
@@ -151,14 +185,67 @@ def binned(rows: Sequence[RewriteRow | LagBinRow], name: str) -> Figure:
     figure, panels = side_by_side(len(budgets), 3.1, sharey=True)
     for panel, budget in zip(panels, budgets, strict=True):
         for memory, color, marker in looks(row.memory for row in rows):
-            mine = [row for row in known if row.memory == memory and _in_panel(row, budget)]
-            _line(panel, [bins.index(row.bin) for row in mine], [row.kappa for row in mine], (memory, color, marker))
+            mine = {row.bin: row.kappa for row in known if row.memory == memory and _in_panel(row, budget)}
+            if mine:  # every bin has its place, so that no line goes across an empty one
+                _line(panel, range(len(bins)), [mine.get(one) for one in bins], (memory, color, marker))
         panel.set_xticks(range(len(bins)), bins, rotation=45)
         panel.set_xlabel(name)
         panel.set_title(_panel_title(budget), loc="left")
     panels[0].set_ylabel("κ, nats")
     legend(figure, panels)
     return figure
+
+
+def losses_by_lag(rows: Sequence[LagTableRow]) -> Figure:
+    """κ, β and the loss with the full history by measured lag, all formats together."""
+    figure, (panel,) = side_by_side(1, 3.1)
+    for name, color, marker in looks(("κ", "β", "NLL(h)")):
+        values = [{"κ": row.kappa, "β": row.beta, "NLL(h)": row.nll_full}[name] for row in rows]
+        _line(panel, range(len(rows)), values, (name, color, marker))
+    panel.set_xticks(range(len(rows)), [f"{row.bin}\nn = {row.points}" for row in rows])
+    panel.set_xlabel("measured lag ℓ, steps")
+    panel.set_ylabel("nats")
+    legend(figure, [panel])
+    return figure
+
+
+def kappa_trained(rows: Sequence[CellRow]) -> Figure:
+    """Regret against the filler before and after training: single seeds thin, a writer's mean over them thick."""
+    budgets = _budgets(rows)
+    figure, panels = side_by_side(len(budgets), 3.1, sharey=True)
+    for panel, budget in zip(panels, budgets, strict=True):
+        for writer, color, marker in looks(row.memory.partition("/")[0] for row in rows):
+            for memory in dict.fromkeys(row.memory for row in rows if row.memory.partition("/")[0] == writer):
+                mine = sorted((r for r in rows if r.memory == memory and _in_panel(r, budget)), key=lambda r: r.filler)
+                x, values = [row.filler for row in mine], [row.kappa for row in mine]
+                if _is_seed(memory):
+                    panel.plot(x, _lines(values)[0], color=color, lw=0.7, alpha=0.7)
+                else:
+                    _line(panel, x, values, (memory, color, marker), width=2.2)
+        panel.set_xlabel("filler steps F′")
+        panel.set_title(_panel_title(budget), loc="left")
+    panels[0].set_ylabel("κ, nats")
+    legend(figure, panels)
+    return figure
+
+
+def rewrite_contrasts(rows: Sequence[RewriteContrastRow], since: str) -> Figure:
+    """Where a gain lives: regret minus the base's, bin by bin."""
+    bins = list(dict.fromkeys(row.bin for row in rows))
+    figure, (panel,) = side_by_side(1, 3.1)
+    for name, color, marker in looks(f"{row.first}, B = {row.budget}" for row in rows):
+        mine = {row.bin: row.difference for row in rows if f"{row.first}, B = {row.budget}" == name}
+        _line(panel, range(len(bins)), [mine.get(one) for one in bins], (name, color, marker))
+    panel.axhline(0, color="#8a93a0", lw=0.8)
+    panel.set_xticks(range(len(bins)), bins, rotation=45)
+    panel.set_xlabel(since)
+    panel.set_ylabel(f"κ minus {BASE}'s, nats")
+    legend(figure, [panel])
+    return figure
+
+
+def _is_seed(memory: str) -> bool:
+    return "/" in memory
 
 
 def association(cells: Sequence[CellRow]) -> Figure:
@@ -223,11 +310,17 @@ def by_distance(rows: Sequence[CoverageRow]) -> Figure:
     """Mean coverage of candidates against steps since the reveal."""
     bins = sorted({row.since for row in rows}, key=lambda name: int(name.rstrip("+").split("-")[0]))
     figure, found = side_by_side(1, 2.8)
+    parts: tuple[tuple[str, str, Callable[[CoverageRow], float | None]], ...] = (
+        ("all", "-", lambda row: row.coverage),
+        ("best", "--", lambda row: row.coverage_best),
+        ("worst", ":", lambda row: row.coverage_worst),
+    )
     for name, color, mark in looks(row.candidates for row in rows):
-        kept = {row.since: 100 * row.coverage for row in rows if row.candidates == name}
-        places = [place for place, one in enumerate(bins) if one in kept]
-        values = [kept[bins[place]] for place in places]
-        found[0].plot(places, values, color=color, marker=mark, ms=4, label=name)
+        for part, dashes, value in parts:
+            kept = {row.since: value(row) for row in rows if row.candidates == name}
+            # NaN: no line across an empty bin
+            values = [nan if (share := kept.get(one)) is None else 100 * share for one in bins]
+            found[0].plot(range(len(bins)), values, dashes, color=color, marker=mark, ms=4, label=f"{name}, {part}")
     found[0].set_xticks(range(len(bins)), bins)
     found[0].set_xlabel("steps since the reveal")
     found[0].set_ylabel("facts held by candidates, %")
@@ -235,7 +328,57 @@ def by_distance(rows: Sequence[CoverageRow]) -> Figure:
     return figure
 
 
+def credit_by_filler(rows: Sequence[CreditRow]) -> Figure:
+    """Share of write points where no candidate holds anything of the task, by the walk before them."""
+    figure, (panel,) = side_by_side(1, 2.8)
+    for name, color, mark in looks(row.candidates for row in rows):
+        mine = sorted((int(row.group.partition("=")[2]), 100 * row.all_zero) for row in rows if row.candidates == name)
+        panel.plot(*zip(*mine, strict=True), color=color, marker=mark, ms=4, label=name)
+    panel.set_xlabel("filler steps F′")
+    panel.set_ylabel("no candidate holds any, %")
+    legend(figure, [panel])
+    return figure
+
+
+def regret_by_variant(rows: Sequence[RoundRow]) -> Figure:
+    """Regret against the filler, each variant at its best round."""
+    figure, (panel,) = side_by_side(1, 2.8)
+    for name, color, mark in looks(row.writer for row in rows):
+        at = next(row.at for row in rows if row.writer == name)
+        known = sorted((filler, value) for filler, value in at.items() if isinstance(value, int | float))
+        panel.plot(*zip(*known, strict=True), color=color, marker=mark, ms=4, label=name)
+    panel.set_xlabel("filler steps F′")
+    panel.set_ylabel("κ, nats")
+    legend(figure, [panel])
+    return figure
+
+
+def score_return(rows: Sequence[ScoreRow]) -> Figure:
+    """Rank correlation of each score with what it is set against, with its interval, one panel per protocol."""
+    kinds = list(dict.fromkeys(row.protocol for row in rows))
+    figure, panels = side_by_side(len(kinds), 3.0, sharey=True)
+    for panel, kind in zip(panels, kinds, strict=True):
+        mine = [row for row in rows if row.protocol == kind]
+        names = [row.score if row.of == "return" else f"{row.score} with {row.of}" for row in mine]
+        middle, low, high = _lines([row.rho_interval for row in mine])
+        panel.vlines(range(len(mine)), low, high, color=KAPPA, lw=1.2)
+        panel.plot(range(len(mine)), middle, "o", color=KAPPA, ms=4)
+        panel.axhline(0, color="#8a93a0", lw=0.8)
+        panel.set_xticks(range(len(mine)), names, rotation=45)
+        panel.set_title(kind, loc="left")
+    panels[0].set_ylabel("ρ within write points")
+    return figure
+
+
 T = TypeVar("T", bound=Record)
+
+
+def _or_none(make: Callable[[], list[T]]) -> list[T] | None:
+    """Rows, or None where the table says why there are none."""
+    try:
+        return make()
+    except StatsError:
+        return None
 
 
 def _rows(tables: Sequence[Table], name: str, kind: type[T]) -> list[T]:
@@ -273,16 +416,21 @@ def legend(figure: Figure, panels: Sequence[Axes]) -> None:
 
 
 def _lines(values: Iterable[Interval | None]) -> tuple[list[float], list[float], list[float]]:
-    """Estimates, lower and upper bounds."""
-    known = [value for value in values if value is not None]
-    return [one.estimate for one in known], [one.low for one in known], [one.high for one in known]
+    """Estimates, lower and upper bounds; NaN, which leaves a gap, where there is none."""
+    found: list[tuple[float, float, float]] = []
+    for one in values:
+        ends = (one.low, one.high) if one and one.bounded else (nan, nan)
+        found.append((one.estimate if one else nan, *ends))
+    return [one[0] for one in found], [one[1] for one in found], [one[2] for one in found]
 
 
-def _line(panel: Axes, x: Sequence[float], values: Sequence[Interval | None], look: Look) -> None:
+def _line(
+    panel: Axes, x: Sequence[float], values: Sequence[Interval | None], look: Look, width: float | None = None
+) -> None:
     if x:
         name, color, marker = look
         middle, low, high = _lines(values)
-        panel.plot(x, middle, marker=marker, color=color, label=name, ms=4)
+        panel.plot(x, middle, marker=marker, color=color, label=name, ms=4, lw=width)
         panel.fill_between(x, low, high, color=color, alpha=0.12, lw=0)
 
 

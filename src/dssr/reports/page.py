@@ -1,106 +1,83 @@
-"""The report as one HTML file that needs nothing else: no network, no server, no other file.
+"""A study of played games as a page: what `reports/view.py` needs, from stored records.
 
-`render_page` makes it. It opens with one sentence per memory (`memory_answers`): what it won, what it lost, and who
-lost it.
+`study_view` gathers it. The page opens with one sentence per memory (`memory_answers`): what it won, what it lost, and
+who lost it.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
-from typing import Any
 
-import jinja2
-import msgspec
-from markupsafe import Markup
-
-from dssr.agent.memory import FULL
 from dssr.errors import StatsError
 from dssr.measure.answers import AnswerRow, answer_rows
-from dssr.measure.distance import LagBinRow, RewriteRow, chunk_rows, lag_bin_rows, rewrite_rows
-from dssr.measure.rows import CellRow, cell_rows, relation
+from dssr.measure.lag import LagBinRow, RewriteRow, chunk_rows, lag_bin_rows, rewrite_rows
+from dssr.measure.rows import LEAST_CELLS, CellRow, cell_rows, relation
 from dssr.measure.study import Study
 from dssr.reports.explorer import Packed, ordered
-from dssr.reports.paper import paper_cells
+from dssr.reports.paper import published
+from dssr.reports.study_tables import setting_of
 from dssr.reports.survival import SurvivalCurve
 from dssr.reports.tables import per_cent
-from dssr.stats.bootstrap import Interval
-from dssr.types import LABELS, Record
+from dssr.reports.view import Answer, BinRow, Bins, Estimate, PageView, PageWords, Piece, ViewCell, estimate
+from dssr.stats.bootstrap import Interval, written
 
-SCRIPTS = ("util.js", "charts.js", "overview.js", "timeline.js", "explorer.js", "main.js")
-DIGITS = 5
-"""Decimals of the estimates in the page's data."""
+CAUSES_SHOWN = 5
+"""Causes of failed episodes that the page names, the most frequent first."""
 
 
-def render_page(study: Study, packed: Packed, against_paper: bool = False) -> str:
-    """The whole page as text."""
-    cells = cell_rows(study)
-    summary = _summary(study, cells, packed, against_paper)
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    return environment.from_string(asset("page.html.j2")).render(
-        title=f"dssr: {', '.join(run.path.name for run in study.runs)}",
-        eyebrow=f"dssr report · {', '.join(run.path.name for run in study.runs)}",
-        counts=_counts(study, cells),
-        association=_association(study),
-        lag_note=_lag_note(study),
-        words=study.domain.words,
-        level=per_cent(study.config.stats.level),
+def study_view(study: Study, packed: Packed, against_paper: bool = False) -> PageView:
+    """Everything that the page shows of a study."""
+    cells, words, runs = cell_rows(study), study.domain.words, [run.path.name for run in study.runs]
+    lags, no_lags = _lag_table(study)
+    audited = any(study.audits.values())
+    parts = ("decomposition", "filler", "rewrites", "association")
+    missing = {} if audited else dict.fromkeys(parts, _unaudited(study))
+    if no_lags:
+        missing["lag"] = no_lags
+    if study.is_of_logs:  # a log has no walk and no success to win
+        missing = {part: text for part, text in missing.items() if part not in ("lag", "filler", "association")}
+    if not packed.chunks:
+        missing |= dict.fromkeys(("survival", "explorer"), "No steps are stored with these episodes.")
+    notes = {"association": _association(study), "lag": _lag_note(study), "explorer": _explorer_note(packed)}
+    return PageView(
+        title=f"dssr: {', '.join(runs)}",
+        source=f"dssr report · {', '.join(runs)}",
+        words=PageWords(words.task, words.fact, words.level, *(LOG_WORDS if study.is_of_logs else ())),
         intervals=_intervals(study),
+        level=per_cent(study.config.stats.level),
+        oracle=f"{study.config.measure.oracle_samples} states",
+        answers=memory_answers(study, packed),
+        cells=[_cell(row, _published(study, row) if against_paper else {}) for row in _in_order(cells, study)],
+        counts=_counts(study, cells),
+        failures=_failures(study),
+        rewrites=_binned(rewrite_rows(study)) if audited else None,
+        lags=lags,
+        survival=packed.curves,
+        games=packed.games,
+        episodes=packed.episodes,
+        chunks=packed.chunks,
+        inside=packed.inside,
+        runs=packed.runs,
+        start=packed.start,
+        missing=missing,
+        notes={part: text for part, text in notes.items() if text},
         provenance=_provenance(study),
-        footer=_footer(study, packed),
-        css=Markup(asset("page.css")),
-        script=Markup("\n".join(asset(name) for name in SCRIPTS)),
-        summary=Markup(inert(summary)),
-        chunks=[Markup(text) for text in packed.chunks],
+        footer=_footer(study),
     )
 
 
-def asset(name: str) -> str:
-    """A file of the page, as text."""
-    return resources.files("dssr.reports").joinpath("assets").joinpath(name).read_text(encoding="utf-8")
+# ---------------------------------------------------------------- numbers
 
 
-# ---------------------------------------------------------------- data for the scripts
+def _unaudited(study: Study) -> str:
+    """Why there are no losses."""
+    if study.is_of_logs:
+        told = [(run.summary or {}).get("sensitivity", {}).get("sentence") for run in study.runs]
+        return " ".join(sentence for sentence in told if sentence)
+    return f"No decision was audited in this run; `dssr diagnose --config {study.config.name}` does it."
 
 
-def _summary(study: Study, cells: Sequence[CellRow], packed: Packed, against_paper: bool) -> dict[str, Any]:
-    lags, no_lags = _lag_table(study)
-    audited = any(study.audits.values())
-    budgets = sorted({cell.budget for cell in study.cells if cell.budget is not None})
-    return {
-        "words": {name: getattr(study.domain.words, name) for name in ("task", "fact", "level")},
-        "intervals": per_cent(study.config.stats.level),
-        "memories": memory_answers(study, packed),
-        "budgets": budgets,
-        "fillers": sorted({cell.filler for cell in study.cells}),
-        "protocols": list(dict.fromkeys(cell.protocol for cell in study.cells)),
-        "cells": [_cell(row) for row in _in_order(cells, study)],
-        "rewrites": _binned(rewrite_rows(study)) if audited else None,
-        "lags": lags,
-        "survival": packed.curves,
-        "paper": _paper(cells) if against_paper else None,
-        "games": packed.games,
-        "episodes": packed.episodes,
-        "labels": "".join(LABELS),
-        "start": _start(cells, budgets, packed),
-        "missing": {
-            "audits": None
-            if audited
-            else f"No decision was audited in this run; `{_command(study)}` measures β and κ.",
-            "lags": no_lags,
-            "steps": None
-            if packed.chunks
-            else "No steps are stored with these episodes, so there is nothing to look at.",
-        },
-    }
-
-
-def inert(value: object) -> str:
-    """JSON that can stand inside a script element: nothing in it can close the element or open a comment."""
-    text = msgspec.json.encode(value).decode("utf-8")
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _command(study: Study) -> str:
-    return f"dssr diagnose --config {study.config.name}"
+LOG_WORDS = ("log", "logs", "decisions made as logged")
+"""What intervals resample, and what stands for success, where nothing was played."""
 
 
 def _in_order(cells: Sequence[CellRow], study: Study) -> list[CellRow]:
@@ -110,80 +87,52 @@ def _in_order(cells: Sequence[CellRow], study: Study) -> list[CellRow]:
     return [*played, *(row for row in cells if row.seeds > 1)]
 
 
-def _cell(row: CellRow) -> dict[str, Any]:
-    return {
-        "memory": row.memory,
-        "budget": row.budget,
-        "filler": row.filler,
-        "protocol": row.protocol,
-        "games": row.games,
-        "errors": row.errors,
-        "points": row.points,
-        "success": estimate(row.success, row.games),
-        "delta": estimate(row.delta, row.games),
-        "beta": estimate(row.beta, row.games),
-        "kappa": estimate(row.kappa, row.games),
-        "coverage": None if row.coverage is None else [row.coverage, None, None, row.games],
-        "won": None if row.success is None else round(row.success.estimate * row.games),
-    }
+def _cell(row: CellRow, beside: dict[str, str]) -> ViewCell:
+    return ViewCell(
+        memory=row.memory,
+        budget=row.budget,
+        filler=row.filler,
+        protocol=row.protocol,
+        games=row.games,
+        delta=estimate(row.delta, row.games),
+        beta=estimate(row.beta, row.games),
+        kappa=estimate(row.kappa, row.games),
+        success=estimate(row.success, row.games, "percent"),
+        coverage=_alone(row.coverage, row.games),
+        points=row.points,
+        errors=row.errors,
+        seeds=row.seeds,
+        published=beside,
+    )
 
 
-def estimate(found: Interval | None, games: int) -> list[float | int] | None:
-    """Value, low, high and number of games; None when there is no value."""
-    if found is None:
-        return None
-    return [*(round(value, DIGITS) for value in (found.estimate, found.low, found.high)), games]
+def _alone(share: float | None, games: int) -> Estimate | None:
+    return None if share is None else Estimate(share, None, None, games, written(share, "percent"))
 
 
-def _binned(rows: Sequence[RewriteRow | LagBinRow]) -> dict[str, Any]:
-    bins = list(dict.fromkeys(row.bin for row in rows))
-    found: dict[tuple[str, int | None], list[Any]] = {}
+def _published(study: Study, row: CellRow) -> dict[str, str]:
+    known = published(setting_of(study, row.protocol), row.memory, row.budget, row.filler)
+    return {name: written(value, "percent" if name == "success" else "nats") for name, value in known.items()}
+
+
+def _binned(rows: Sequence[RewriteRow | LagBinRow]) -> Bins:
+    names = list(dict.fromkeys(row.bin for row in rows))
+    found: dict[tuple[str, int | None], list[Estimate | None]] = {}
     for row in rows:
-        values = found.setdefault((row.memory, row.budget), [None] * len(bins))
-        values[bins.index(row.bin)] = estimate(row.kappa, row.games)
-    used = [n for n in range(len(bins)) if any(values[n] for values in found.values())]
-    return {
-        "bins": [bins[n].replace("-", "–") for n in used],
-        "rows": [{"memory": m, "budget": b, "values": [values[n] for n in used]} for (m, b), values in found.items()],
-    }
+        values = found.setdefault((row.memory, row.budget), [None] * len(names))
+        values[names.index(row.bin)] = estimate(row.kappa, row.games)
+    used = [n for n in range(len(names)) if any(values[n] for values in found.values())]
+    lines = [BinRow(memory, budget, [values[n] for n in used]) for (memory, budget), values in found.items()]
+    return Bins([names[n].replace("-", "–") for n in used], lines)
 
 
-def _lag_table(study: Study) -> tuple[dict[str, Any] | None, str | None]:
+def _lag_table(study: Study) -> tuple[Bins | None, str | None]:
     try:
         rows = lag_bin_rows(study)
     except StatsError as error:
         return None, str(error)
     threshold = study.config.measure.lag_threshold
     return _binned([row for row in rows if row.threshold == threshold]), None
-
-
-def _paper(cells: Sequence[CellRow]) -> dict[str, dict[str, float]]:
-    known = paper_cells()
-    found = {}
-    for row in cells:
-        key = (row.memory, row.budget, row.filler)
-        if key in known:
-            found[msgspec.json.encode(key).decode()] = known[key]
-    return found
-
-
-def _start(cells: Sequence[CellRow], budgets: Sequence[int], packed: Packed) -> dict[str, Any]:
-    """What the explorer shows first: two memories at the longest lag, one of them the plain summary if it is there."""
-    # A writer pooled over seeds has numbers and no episodes: the explorer shows its seeds.
-    names = list(dict.fromkeys(row.memory for row in cells if row.seeds == 1))
-    won = {name: sum(row.success.estimate for row in cells if row.memory == name and row.success) for name in names}
-    written = [name for name in names if name not in (FULL, "oracle-b", "lastk")] or names
-    left = "summary" if "summary" in written else written[0]
-    others = [name for name in written if name != left] or [name for name in names if name != left]
-    best = max(others, key=lambda name: won[name], default=None)
-    return {
-        "game": packed.games[0]["id"] if packed.games else None,
-        "filler": max(row.filler for row in cells),
-        "budget": budgets[len(budgets) // 2] if budgets else None,
-        "protocol": cells[0].protocol,
-        "left": left,
-        "right": best,
-    }
 
 
 # ---------------------------------------------------------------- words around the figures
@@ -204,10 +153,8 @@ def _counts(study: Study, cells: Sequence[CellRow]) -> list[tuple[str, str]]:
 def _association(study: Study) -> str:
     found = relation(study) if any(study.audits.values()) else None
     if found is None:
-        return "One mark per cell; there are too few different cells for a rank correlation."
-    rho = found.rho
-    numbers = [f"{value:.2f}".replace("-", "−") for value in (rho.estimate, rho.low, rho.high)]
-    return f"One mark per cell. Spearman's ρ over {found.cells} cells is {numbers[0]} [{numbers[1]}, {numbers[2]}]."
+        return f"One mark per cell; a rank correlation takes {LEAST_CELLS} cells that differ."
+    return f"One mark per cell. Spearman's ρ over {found.cells} cells is {_typeset(found.rho.text())}."
 
 
 def _lag_note(study: Study) -> str:
@@ -224,10 +171,10 @@ def _lag_note(study: Study) -> str:
 
 
 def _intervals(study: Study) -> str:
-    stats = study.config.stats
+    stats, of = study.config.stats, "log" if study.is_of_logs else "game"
     return (
-        f"{per_cent(stats.level)} percentile intervals from {stats.resamples:,} resamples of games; "
-        "every game counts the same, however many decisions of it were audited"
+        f"{per_cent(stats.level)} percentile intervals from {stats.resamples:,} resamples of {of}s; "
+        f"every {of} counts the same, however many decisions of it were audited"
     )
 
 
@@ -243,64 +190,72 @@ def _provenance(study: Study) -> list[list[str]]:
     return rows
 
 
-def _footer(study: Study, packed: Packed) -> str:
-    text = (
-        f"Made from stored records alone; `dssr report {' '.join(str(run.path) for run in study.runs)}` makes it again."
+def _explorer_note(packed: Packed) -> str:
+    beside = len(packed.chunks) - len(packed.inside)
+    if not beside:
+        return packed.start.why
+    return (
+        f"{packed.start.why} To keep this file small, it holds the {len(packed.inside)} games with the largest regret "
+        f"in a lost episode; the other {beside} are in the folder “episodes” beside it, and open from there."
+    ).strip()
+
+
+def _failures(study: Study) -> list[tuple[int, str]]:
+    """Why episodes failed, and how many each."""
+    errors = Counter(
+        episode.error or "no reason was stored"
+        for games in study.episodes.values()
+        for episode in games.values()
+        if episode.outcome == "error"
     )
-    if packed.left_out:
-        text += f" {packed.left_out} of {len(study.games)} games are in the numbers only, to keep the page small."
-    return text
+    return [(count, text) for text, count in errors.most_common(CAUSES_SHOWN)]
+
+
+def _footer(study: Study) -> str:
+    paths = " ".join(str(run.path) for run in study.runs)
+    return f"Made from stored records alone; `dssr report {paths}` makes it again."
 
 
 # ---------------------------------------------------------------- one sentence per memory
 
 BADGES = {
-    "both": "Too small and badly chosen",
-    "mostly writer": "Mostly the writer",
-    "writer": "The writer chose badly",
-    "mostly budget": "Mostly the budget",
-    "budget": "The state was too small",
-    "unclear": "Not clear from this run",
-    "neither": "Kept what mattered",
+    "both": "Writer and budget lose",
+    "writer": "The writer loses more",
+    "budget": "The budget loses more",
+    "lost": "Something is lost",
+    "unclear": "Cannot tell from these games",
+    "few": "Too few games",
+    "little": "Little is lost",
 }
 LOOKS = {
     "both": "both",
-    "mostly writer": "writer",
     "writer": "writer",
-    "mostly budget": "budget",
     "budget": "budget",
+    "lost": "",
     "unclear": "",
-    "neither": "kept",
+    "few": "",
+    "little": "kept",
 }
 REFERENCES = {"full": "Sees everything", "oracle-b": "Privileged reference"}
-
-Piece = tuple[str, bool]
-"""Text, and whether it is set in bold."""
-
-
-class Answer(Record, frozen=True):
-    """The head line of one memory."""
-
-    name: str
-    verdict: str
-    """Class name of the badge."""
-    badge: str
-    sentence: list[Piece]
-
-    @property
-    def text(self) -> str:
-        """The sentence without its marks."""
-        return "".join(piece for piece, _ in self.sentence)
 
 
 def memory_answers(study: Study, packed: Packed) -> list[Answer]:
     """One sentence per memory."""
     rows = answer_rows(study) if any(study.audits.values()) else []
-    return answers(cell_rows(study), rows, half_lives(packed.curves), study.domain.words.task)
+    made = MADE if study.is_of_logs else WON
+    return answers(cell_rows(study), rows, half_lives(packed.curves), study.domain.words.task, made)
+
+
+WON, MADE = ("Won ", " of games"), ("The reader makes ", " of audited decisions as logged")
+"""What stands around the share of success."""
 
 
 def answers(
-    cells: Sequence[CellRow], rows: Sequence[AnswerRow], half_lives: Mapping[str, int | None], task: str
+    cells: Sequence[CellRow],
+    rows: Sequence[AnswerRow],
+    half_lives: Mapping[str, int | None],
+    task: str,
+    around: tuple[str, str] = WON,
 ) -> list[Answer]:
     """One answer per memory, from the rows of the grid and, where decisions were audited, of `answer_rows`.
 
@@ -310,7 +265,9 @@ def answers(
     for name in dict.fromkeys(row.memory for row in cells):
         mine = [row for row in rows if row.memory == name]
         played = [row for row in cells if row.memory == name]
-        found.append(_answer(name, played, sorted(mine, key=lambda row: row.budget or 0), half_lives.get(name), task))
+        found.append(
+            _answer(name, played, sorted(mine, key=lambda row: row.budget or 0), half_lives.get(name), task, around)
+        )
     return found
 
 
@@ -327,12 +284,21 @@ def half_lives(curves: Sequence[SurvivalCurve]) -> dict[str, int | None]:
     return found
 
 
-def _answer(name: str, cells: Sequence[CellRow], rows: Sequence[AnswerRow], half_life: int | None, task: str) -> Answer:
+def _answer(
+    name: str,
+    cells: Sequence[CellRow],
+    rows: Sequence[AnswerRow],
+    half_life: int | None,
+    task: str,
+    around: tuple[str, str],
+) -> Answer:
     verdict, badge = _verdict(name, rows)
     budgets = sorted({row.budget for row in cells if row.budget is not None})
     sizes: list[int | None] = [*budgets] or [None]
     won = [_mean([row.success for row in cells if row.budget == size]) for size in sizes]
-    pieces: list[Piece] = [("Won ", False), (f"{_listed(won, _percent)} %", True), (" of games", False)]
+    pieces: list[Piece] = [(around[0], False), (f"{_listed(won, _percent)} %", True), (around[1], False)]
+    if around == MADE and not any(value is not None for value in won):
+        pieces = [("Rolled over the logs", False)]
     if budgets:
         pieces.append((f" at {' / '.join(map(str, budgets))} tokens", False))
     if any(row.kappa is not None for row in rows):
@@ -351,18 +317,16 @@ def _verdict(name: str, rows: Sequence[AnswerRow]) -> tuple[str, str]:
     """Class and text of the badge."""
     if name in REFERENCES:
         return "", REFERENCES[name]
-    causes = list(dict.fromkeys(_cause(row) for row in rows if row.cause is not None))
+    causes = list(dict.fromkeys(row.cause for row in rows if row.cause is not None))
     if not causes:
         return "", "Not measured"
     if len(causes) == 1:
         return LOOKS[causes[0]], BADGES[causes[0]]
-    worst = next(one for one in BADGES if one in causes)
-    return LOOKS[worst], "Depends on the budget"
-
-
-def _cause(row: AnswerRow) -> str:
-    """As measured, but told apart when one of two causes outweighs the other."""
-    return f"mostly {row.main_cause}" if row.main_cause else str(row.cause)
+    told = [one for one in causes if one not in ("unclear", "few")]
+    if len(told) == 1:
+        shown = sum(row.cause == told[0] for row in rows)
+        return LOOKS[told[0]], f"{BADGES[told[0]]}, shown at {shown} of {len(rows)} budgets"
+    return LOOKS[next(one for one in BADGES if one in causes)], "Differs by budget"
 
 
 def _mean(values: Sequence[Interval | None]) -> float | None:
@@ -384,12 +348,16 @@ def _range(values: Sequence[Interval | None]) -> str:
         return ""
     found = values[0]
     ends = [_nats(found.low), _nats(found.high)]
-    return "" if ends == [_nats(found.estimate)] * 2 else f" [{', '.join(ends)}]"
+    return "" if not found.bounded or ends == [_nats(found.estimate)] * 2 else f" [{', '.join(ends)}]"
 
 
 def _percent(value: float) -> str:
-    return f"{100 * value:.0f}"
+    return written(value, "percent")
 
 
 def _nats(value: float) -> str:
-    return f"{value:.2f}".replace("-", "−")
+    return _typeset(written(value))
+
+
+def _typeset(text: str) -> str:
+    return text.replace("-", "−")

@@ -1,12 +1,12 @@
 """The tables of a study: which there are, and why one cannot be made."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from dssr.errors import StatsError
 from dssr.measure.answers import answer_rows
-from dssr.measure.distance import chunk_rows, lag_bin_rows, rewrite_contrast_rows, rewrite_rows
-from dssr.measure.filler_check import filler_lag_rows, word_for_filler
+from dssr.measure.lag import chunk_rows, lag_bin_rows, rewrite_contrast_rows, rewrite_rows
+from dssr.measure.log_facts import blame_rows, stratum_rows, survival_rows
 from dssr.measure.rows import (
     BASE,
     CellGroup,
@@ -18,14 +18,21 @@ from dssr.measure.rows import (
     long_fillers,
     slope_rows,
 )
-from dssr.measure.sampled import lag_table_rows, tie_rows
+from dssr.measure.sampled import filler_lag_rows, lag_table_rows, tie_rows, word_for_filler
 from dssr.measure.study import Study
-from dssr.measure.transfer import TransferRow
-from dssr.reports.paper import paper_cells
-from dssr.reports.survival import losses, protocol_rows, shared_point_rows, start_rows
+from dssr.measure.transfer import ReaderRow, TransferRow, reader_name, reader_rows
+from dssr.reports.paper import Setting, published, reader_of
+from dssr.reports.survival import (
+    StartRow,
+    losses,
+    protocol_contrast_rows,
+    protocol_rows,
+    shared_point_rows,
+    start_rows,
+)
 from dssr.reports.tables import Column, Kind, Table, per_cent
 from dssr.stats.bootstrap import Interval
-from dssr.types import Record
+from dssr.types import Protocol, Record
 
 MEMORY, BUDGET = Column("memory", "memory"), Column("budget", "B", "count")
 FILLER = Column("filler", "F′", "count")
@@ -40,7 +47,7 @@ Place = int | str
 class AcrossRow(CellGroup, frozen=True):
     """A quantity of one memory and budget, side by side at every filler or in every bin."""
 
-    at: dict[Place, Interval | None]
+    at: dict[Place, Interval | int | None]
     lagged: Interval | None = None
     """Over the long fillers."""
     slope: Interval | None = None
@@ -55,15 +62,18 @@ class Absent(Record, frozen=True):
 
 
 def study_tables(
-    study: Study, against_paper: bool = False, transferred: Sequence[TransferRow] = ()
+    study: Study,
+    against_paper: bool = False,
+    transferred: Sequence[TransferRow] = (),
+    read: Sequence[ReaderRow] = (),
 ) -> tuple[list[Table], list[Absent]]:
     """All tables of the study, in the order of the report, and those that are not to be had.
 
-    `transferred` are the rows of the one table that looks at several readers."""
+    `transferred` and `read` are the rows of the tables that look at several readers."""
     tables: list[Table] = []
     absent: list[Absent] = []
     makers = MAKERS | {"grid": partial(_grid, against_paper=against_paper)}
-    makers |= {TRANSFER: lambda _: transfer_table(transferred)}
+    makers |= {TRANSFER: lambda _: transfer_table(transferred), "readers": lambda _: _readers(read, study)}
     for name in makers:
         try:
             table = makers[name](study)
@@ -86,29 +96,40 @@ def _grid(study: Study, against_paper: bool = False) -> Table:
     rows = cell_rows(study)
     columns = [*HEAD, FILLER, Column("games", "games", "count"), Column("success", "success %", "percent"), *LOSSES]
     if against_paper:
-        columns.insert(5, Column("paper_success", "paper %", "percent", _published("success")))
-        columns.append(Column("paper_kappa", "paper κ", "nats", _published("kappa")))
+        columns.insert(5, Column("paper_success", "paper %", "percent", partial(_published, study, "success")))
+        columns.append(Column("paper_kappa", "paper κ", "nats", partial(_published, study, "kappa")))
     if any(row.errors for row in rows):
         columns.insert(4, Column("errors", "failed", "count"))
     if any(row.wilson for row in rows):
         columns.insert(columns.index(LOSSES[0]), WILSON)
     level = per_cent(study.config.stats.level)
     note = (
-        f"Means over games with {level} intervals; losses in nats per audited decision; failed episodes are not losses."
+        f"Means over games with {level} percentile bootstrap intervals, which are too narrow for few games; losses in "
+        "nats per audited decision; failed episodes are not losses."
     )
     problems = dict.fromkeys([*(row.problem for row in rows if row.problem), *study.lacking.values()])
+    if against_paper and reader_of(study.config) is None:
+        note += f" Nothing was published of the reader {study.config.reads_with.path}."
     note = " ".join([note, *problems])
     return _table("grid", f"Grid, {_split(study)} games", columns, rows, study, note)
 
 
-def _published(quantity: str) -> Callable[[CellRow], float | None]:
-    return lambda row: paper_cells().get((row.memory, row.budget, row.filler), {}).get(quantity)
+def _published(study: Study, quantity: str, row: CellRow) -> float | None:
+    return published(setting_of(study, row.protocol), row.memory, row.budget, row.filler).get(quantity)
+
+
+def setting_of(study: Study, protocol: Protocol) -> Setting:
+    """What a published value must share with the rows of a study."""
+    return Setting(_split(study), protocol, reader_of(study.config))
 
 
 def _decomposition(study: Study) -> Table:
     rows = answer_rows(study)
-    columns = [*HEAD, Column("success", "success %", "percent"), *LOSSES]
+    columns = [*HEAD, Column("games", "games", "count"), Column("success", "success %", "percent"), *LOSSES]
+    columns.append(Column("contrast", "κ − β", "nats"))
+    level = per_cent(study.config.stats.level)
     said = [row.sentence for row in rows if row.cause is None]
+    said.append(f"Brackets are {level} t intervals, which hold their level at few games; κ − β says who loses more.")
     if any(row.kappa_first for row in rows):
         columns += [Column("kappa_first", "κ, first sample", "nats"), Column("kappa_mean", "κ, mean sample", "nats")]
         said.append(
@@ -191,6 +212,13 @@ def _rewrites(study: Study) -> Table:
     )
 
 
+def _rewrite_counts(study: Study) -> Table:
+    found = _across([(_group(row), row.bin, row.points) for row in rewrite_rows(study)])
+    columns = [*HEAD, *_places(found, "points", "{}", "count")]
+    title = f"Decisions by rewrites since the {study.domain.words.task} was shown"
+    return _table("rewrite-counts", title, columns, _lines(found), study)
+
+
 def _rewrite_contrasts(study: Study) -> Table:
     rows = [r for name in _others(study) for r in rewrite_contrast_rows(study, name, BASE) if r.games]
     columns = [Column("first", "memory"), BUDGET, Column("bin", "rewrites"), Column("games", "games", "count")]
@@ -220,9 +248,28 @@ def _lag_grid(study: Study) -> Table:
         Column("home", "success %", "percent"),
     ]
     columns += [Column("elsewhere_games", "from elsewhere", "count"), Column("elsewhere", "success %", "percent")]
+    if _others(study):
+        gains = {
+            (r.memory, r.budget, r.filler, r.protocol): r for r in contrast_rows(study, BASE) if r.quantity == "success"
+        }
+        columns.insert(4, Column("gain", f"gain over {BASE}, points", "nats", partial(_gain, gains)))
     word, why = word_for_filler(study)
     title = f"{word.capitalize()} grid, split by where the task starts"
     return _table("lag-grid", title, columns, start_rows(study), study, why)
+
+
+def _gain(gains: Mapping[tuple[str, int | None, str, Protocol], ContrastRow], row: StartRow) -> Interval | None:
+    found = gains.get((row.memory, row.budget, str(row.filler), row.protocol))
+    return _in_points(found) if found else None
+
+
+def _pilot_contrasts(study: Study) -> Table:
+    columns = [*HEAD, Column("contrast", "contrast"), Column("games", "games", "count")]
+    columns += [Column("difference", "difference of κ", "nats")]
+    rows = protocol_contrast_rows(study)
+    problems = dict.fromkeys(row.problem for row in rows if row.problem)
+    note = " ".join(f"Left blank: {one}" for one in problems)
+    return _table("protocol-contrasts", "Where the filler walk stands, paired by game", columns, rows, study, note)
 
 
 def _pilot(study: Study) -> Table:
@@ -234,6 +281,7 @@ def _pilot(study: Study) -> Table:
 def _pairs(study: Study) -> Table:
     columns = [Column("game", "game"), BUDGET, FILLER, Column("step", "step", "count"), Column("memory", "memory")]
     columns += [Column("held", f"{study.domain.words.task} kept %", "percent"), Column("state", "state")]
+    columns += [Column("choice", "first choice after it"), Column("nll", "NLL of a*", "nats")]
     rows = shared_point_rows(study, BASE)
     return _table("pairs", "Two writers at the same write point", columns, rows, study)
 
@@ -244,6 +292,50 @@ def _losses(study: Study) -> Table:
     columns += [Column("step", "step", "count"), Column("rewrites", "rewrite", "count")]
     columns += [Column("before", "state before"), Column("after", "state after")]
     return _table("losses", f"Rewrites that lost a {fact}", columns, losses(study), study)
+
+
+def _of_logs(study: Study) -> None:
+    if not study.is_of_logs:
+        raise StatsError("it is about logs; `dssr audit` makes them.")
+
+
+def _fact_survival(study: Study) -> Table:
+    _of_logs(study)
+    columns = [*HEAD, Column("facts", "values needed", "count"), Column("verbatim", "held word for word", "count")]
+    columns += [Column("paraphrased", "paraphrased", "count"), Column("dropped", "dropped", "count")]
+    columns += [Column("by_generation", "held after 1, 2, 3 … rewrites, %")]
+    title = "Values that later actions need, through the rewrites"
+    return _table("fact-survival", title, columns, survival_rows(study), study)
+
+
+def _blame(study: Study) -> Table:
+    _of_logs(study)
+    columns = [*HEAD, Column("trace", "log"), Column("step", "rewrite at step", "count"), Column("dropped", "lost")]
+    columns += [Column("needed", "decisions that needed it"), Column("kappa", "κ there", "nats")]
+    return _table("blame", "Rewrites that lost what later actions needed", columns, blame_rows(study), study)
+
+
+def _strata(study: Study) -> Table:
+    _of_logs(study)
+    columns = [
+        *HEAD,
+        Column("stratum", "decisions"),
+        Column("loss", "loss"),
+        Column("points", "points", "count"),
+        *LOSSES,
+    ]
+    columns += [Column("whole_delta", "δ of the whole action", "nats"), Column("whole_kappa", "κ of it", "nats")]
+    note = "Only carried values and choices among options count into β and κ; repeats and plain text stand beside."
+    return _table("strata", "Losses by kind of decision", columns, stratum_rows(study), study, note)
+
+
+def _readers(rows: Sequence[ReaderRow], study: Study) -> Table:
+    fillers = sorted({filler for row in rows for filler in row.at})
+    head = [Column("reader", "reader"), *HEAD, Column("games", "games", "count")]
+    won = [Column(f"success_at_{filler}", f"F′ = {filler}", "percent", _at(filler)) for filler in fillers]
+    long = "/".join(map(str, long_fillers(study)))
+    columns = [*head, *won, Column("kappa", f"κ, F′ {long}", "nats")]
+    return Table("readers", f"Success under each reader, {_split(study)} games, %", tuple(columns), tuple(rows))
 
 
 TRANSFER = "transfer"
@@ -279,18 +371,25 @@ MAKERS: dict[str, Callable[[Study], Table]] = {
     "lag-kinds": _chunks,
     "ties": _ties,
     "rewrites": _rewrites,
+    "rewrite-counts": _rewrite_counts,
     "rewrite-contrasts": _rewrite_contrasts,
     "contrasts": _contrasts,
     "lag-grid": _lag_grid,
     "protocols": _pilot,
+    "protocol-contrasts": _pilot_contrasts,
     "pairs": _pairs,
     "losses": _losses,
+    "fact-survival": _fact_survival,
+    "blame": _blame,
+    "strata": _strata,
+    "readers": lambda study: _readers(reader_rows({reader_name(study.runs[0]): study}), study),
     TRANSFER: lambda _: transfer_table(()),  # a study alone has one reader
 }
 EMPTY = {
     "rewrite-contrasts": f"it compares other memories with {BASE}; play both with `dssr diagnose --memory`.",
     "contrasts": f"it compares other memories with {BASE}; play both with `dssr diagnose --memory`.",
     "protocols": "the runs know one protocol; set `kind` under [protocol], `dssr diagnose` again, report both.",
+    "protocol-contrasts": "the runs know one protocol; see above.",
     "pairs": f"it needs {BASE} and another written memory on the same games, and steps stored with them.",
     "ties": "the reader chose the reference action at every step.",
     "losses": "no rewrite lost a fact that was still needed.",
@@ -315,10 +414,10 @@ def _group(row: CellGroup | CellRow) -> CellGroup:
     return CellGroup(row.memory, row.budget, row.protocol)
 
 
-Across = dict[CellGroup, dict[Place, Interval | None]]
+Across = dict[CellGroup, dict[Place, Interval | int | None]]
 
 
-def _across(values: Iterable[tuple[CellGroup, Place, Interval | None]]) -> Across:
+def _across(values: Iterable[tuple[CellGroup, Place, Interval | int | None]]) -> Across:
     """Values side by side: per group, by place."""
     found: Across = {}
     for group, place, value in values:
@@ -338,7 +437,7 @@ def _places(found: Across, quantity: str, head: str, kind: Kind) -> list[Column]
     return [Column(f"{quantity}_at_{place}", head.format(place), kind, _at(place)) for place in places]
 
 
-def _at(place: Place) -> Callable[[AcrossRow], Interval | None]:
+def _at(place: Place) -> Callable[[AcrossRow | ReaderRow], Interval | int | None]:
     return lambda row: row.at.get(place)
 
 

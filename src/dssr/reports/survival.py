@@ -6,12 +6,11 @@ import msgspec
 
 from dssr.agent.memory import FULL
 from dssr.errors import StatsError
-from dssr.measure.audit import survival
+from dssr.measure.log_facts import KEPT, fact_marks, study_facts
 from dssr.measure.rows import CellGroup, CellRow, cell_rows, compared, game_values, mean_of
 from dssr.measure.study import Study
 from dssr.stats.bootstrap import Interval
-from dssr.types import Cell, Episode, Record, Step
-from dssr.worlds.base import Domain
+from dssr.types import Cell, Episode, Protocol, Record, Step
 
 EXAMPLES = 6
 """Lost facts, and pairs of writers, that a report shows."""
@@ -20,7 +19,7 @@ EXAMPLES = 6
 # ---------------------------------------------------------------- facts in one episode
 
 
-class Trace(Record, frozen=True):
+class Timeline(Record, frozen=True):
     """The facts worth following in one episode, step by step."""
 
     facts: tuple[str, ...]
@@ -32,26 +31,38 @@ class Trace(Record, frozen=True):
     """Step at which the facts were told."""
     begin: int
     """First decision step."""
+    spans: tuple[tuple[int, int], ...] = ()
+    """Per fact of a log the step that first shows it and the last decision that needs it; none in a game, where all
+    facts are told at the reveal and followed until the task begins."""
+    kept: frozenset[int] = frozenset()
+    """Steps of a log at which the state was not rewritten."""
 
 
-def trace(domain: Domain, episode: Episode, steps: Sequence[Step]) -> Trace:
+def timeline(study: Study, episode: Episode, steps: Sequence[Step]) -> Timeline:
     """Follow every fact through an episode; an episode that broke before the reveal has none."""
     reveal = episode.reveal
     if not 0 <= reveal < len(steps):
-        return Trace((), (), (), reveal, episode.begin)
+        return Timeline((), (), (), reveal, episode.begin)
     marks: dict[str, str] = {}
     done: dict[str, int] = {}
-    for mark in survival(domain.facts(steps, reveal), steps, reveal):
+    spans: dict[str, tuple[int, int]] = {}
+    if study.is_of_logs:
+        spans = {fact.text: (fact.seen, fact.last) for fact in study_facts(study, episode, steps)}
+    kept = frozenset(step.index for step in steps if step.write.note == KEPT)
+    for mark in fact_marks(study, episode, steps):
         present = mark.present or episode.job.cell.memory == FULL
         marks[mark.fact] = marks.get(mark.fact, "0" * reveal) + ("1" if present else "0")
         if mark.done:
             done.setdefault(mark.fact, mark.step)
     # The last step of an episode has no state of its own: nothing is to be decided any more.
     filled = tuple(text.ljust(len(steps), text[-1]) for text in marks.values())
-    return Trace(tuple(marks), filled, tuple(done.get(name, -1) for name in marks), reveal, episode.begin)
+    ends = tuple(done.get(name, -1) for name in marks)
+    return Timeline(
+        tuple(marks), filled, ends, reveal, episode.begin, tuple(spans[name] for name in marks if spans), kept
+    )
 
 
-def held(one: Trace, step: int) -> float:
+def held(one: Timeline, step: int) -> float:
     """Share of the facts that the state of a step holds."""
     return sum(marks[step] == "1" for marks in one.present) / len(one.present) if one.present else 0.0
 
@@ -82,14 +93,20 @@ class Curves:
     def __init__(self) -> None:
         self._shares: dict[CellGroup, list[list[float]]] = {}
 
-    def add(self, cell: Cell, one: Trace) -> None:
+    def add(self, cell: Cell, one: Timeline) -> None:
         """Count one episode."""
         shares = self._shares.setdefault(CellGroup(cell.memory, cell.budget, cell.protocol), [])
-        last = min(one.begin, len(one.present[0]) - 1)
-        for rewrites, step in enumerate(range(one.reveal, last + 1)):
+        steps = range(len(one.present[0]))
+        told = (one.reveal, min(one.begin, steps[-1]))
+        lives = [
+            [marks[step] == "1" for step in steps if first <= step <= last and step not in one.kept]
+            for marks, (first, last) in zip(one.present, one.spans or [told] * len(one.present), strict=True)
+        ]
+        for rewrites in range(max(map(len, lives))):
             if rewrites == len(shares):
                 shares.append([])
-            shares[rewrites].append(held(one, step))
+            known = [life[rewrites] for life in lives if rewrites < len(life)]
+            shares[rewrites].append(sum(known) / len(known))
 
     def rows(self) -> list[SurvivalCurve]:
         """One curve per memory, budget and protocol."""
@@ -132,13 +149,13 @@ def losses(study: Study, limit: int = EXAMPLES) -> list[Loss]:
         for cell in study.cells:
             episode = study.episodes[cell].get(game)
             if episode is not None and cell.memory != FULL and len(found) < limit:
-                found += first_loss(study.domain, episode, study.steps(episode.key))
+                found += first_loss(study, episode, study.steps(episode.key))
     return found
 
 
-def first_loss(domain: Domain, episode: Episode, steps: Sequence[Step]) -> list[Loss]:
+def first_loss(study: Study, episode: Episode, steps: Sequence[Step]) -> list[Loss]:
     """The first rewrite after the reveal that dropped a fact still needed, as a list of one or none."""
-    one = trace(domain, episode, steps)
+    one = timeline(study, episode, steps)
     for step in range(one.reveal + 1, len(steps)):
         for text, marks, done in zip(one.facts, one.present, one.done, strict=True):
             if marks[step - 1 : step + 1] == "10" and not 0 <= done <= step:
@@ -160,6 +177,10 @@ class SharedPointRow(Record, frozen=True):
     held: float
     """Share of the facts in the state."""
     state: str
+    choice: str | None
+    """The reader's most likely action at the first decision from there on; None where there is none."""
+    nll: float | None
+    """The reader's loss at that decision."""
 
 
 def shared_point_rows(study: Study, base: str) -> list[SharedPointRow]:
@@ -188,16 +209,21 @@ def _pair(study: Study, cell: Cell, other: Cell) -> list[SharedPointRow]:
         steps = [study.steps(episode.key) for episode in known]
         if not all(steps):
             continue
-        traces = [trace(study.domain, episode, mine) for episode, mine in zip(known, steps, strict=True)]
+        traces = [timeline(study, episode, mine) for episode, mine in zip(known, steps, strict=True)]
         for step in range(known[0].reveal, known[0].begin + 1):
             shares = [held(one, step) for one in traces]
             if shares[0] != shares[1]:
                 states = [mine[step].write.state for mine in steps]
                 return [
-                    SharedPointRow(game, one.memory, one.budget, one.filler, step, share, state)
-                    for one, share, state in zip((cell, other), shares, states, strict=True)
+                    SharedPointRow(game, one.memory, one.budget, one.filler, step, share, state, *_choice(mine, step))
+                    for one, share, state, mine in zip((cell, other), shares, states, steps, strict=True)
                 ]
     return []
+
+
+def _choice(steps: Sequence[Step], start: int) -> tuple[str | None, float | None]:
+    made = next((step.decision for step in steps[start:] if step.decision is not None), None)
+    return (None, None) if made is None else (made.argmax, made.nll)
 
 
 # ---------------------------------------------------------------- by start and by protocol
@@ -287,3 +313,59 @@ def protocol_rows(study: Study) -> list[ProtocolRow]:
         )
     memories = list(dict.fromkeys(cell.memory for cell in study.cells))
     return sorted(rows, key=lambda row: (memories.index(row.memory), row.budget or 0))
+
+
+Condition = tuple[Protocol, bool]
+"""A protocol, and whether it has a walk."""
+CONTRASTS: tuple[tuple[Condition, Condition], ...] = (
+    (("brief", True), ("pre", True)),
+    (("post", True), ("pre", False)),
+    (("post", True), ("pre", True)),
+    (("post-brief", True), ("pre", False)),
+    (("brief", True), ("pre", False)),
+)
+"""Is the walk lag? Shown less again, told before it, both; each against the walk before the reveal or against none."""
+
+
+class ProtocolContrastRow(Record, frozen=True):
+    """Regret under one place of the walk minus regret under another, paired by game."""
+
+    memory: str
+    budget: int | None
+    contrast: str
+    """The two conditions in words."""
+    games: int | None
+    difference: Interval | None
+    problem: str | None
+    """Why the two cannot be compared."""
+
+
+def protocol_contrast_rows(study: Study) -> list[ProtocolContrastRow]:
+    """The contrasts of the protocol pilot that the study has both sides of, at its longest walk.
+
+    Without a walk all protocols are one, so any of them serves as the one without.
+    """
+    study.need_audits()
+    if len({cell.protocol for cell in study.cells}) < 2:
+        return []
+    rows = []
+    audited = [cell for cell in study.conditions if any(study.audits[one] for one in study.single(cell))]
+    for memory, budget in dict.fromkeys((cell.memory, cell.budget) for cell in audited):
+        mine = [cell for cell in audited if (cell.memory, cell.budget) == (memory, budget)]
+        longest = max(cell.filler for cell in mine)
+        walks = {cell.protocol: cell for cell in mine if cell.filler == longest}
+        still = next((cell for cell in sorted(mine, key=lambda c: c.protocol != "pre") if cell.filler == 0), None)
+        for (one, _), (other, walked) in CONTRASTS:
+            first, second = walks.get(one), walks.get(other) if walked else still
+            if first is None or second is None or not longest:
+                continue
+            values, base = (game_values(study, cell, "kappa") for cell in (first, second))
+            name, against = _condition(first), _condition(second)
+            found = compared(values, base, name, against, study.sampler)
+            contrast = f"{name} minus {against}"
+            rows.append(ProtocolContrastRow(memory, budget, contrast, found.games, found.difference, found.problem))
+    return rows
+
+
+def _condition(cell: Cell) -> str:
+    return f"{cell.protocol} {cell.filler}" if cell.filler else "no walk"

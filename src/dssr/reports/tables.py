@@ -2,6 +2,7 @@
 
 import csv
 import io
+import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -10,11 +11,11 @@ from rich.text import Text
 
 from dssr.measure.rows import columns, flat, interval_fields
 from dssr.models.guard import printable
-from dssr.stats.bootstrap import Interval
+from dssr.stats.bootstrap import Interval, Unit, written
 from dssr.types import Record
 
-Kind = Literal["text", "count", "percent", "nats", "change", "number"]
-"""How a value is written: `percent` is a fraction times 100, `nats` has two decimals, `change` is a signed per cent."""
+Kind = Literal["text", "count"] | Unit
+"""How a value is written."""
 Value = str | int | float | Interval | None
 
 
@@ -74,22 +75,9 @@ def cell_text(row: Record, column: Column) -> str:
     value = column.of(row)
     if value is None:
         return "–"
-    if isinstance(value, Interval):
-        text, *ends = (_number(one, column.kind) for one in (value.estimate, value.low, value.high))
-        return text if ends == [text, text] else f"{text} [{', '.join(ends)}]"
-    if column.kind in ("text", "count") or isinstance(value, str):
-        return str(value)
-    return _number(value, column.kind)
-
-
-def _number(value: float, kind: Kind) -> str:
-    if kind == "percent":
-        text = f"{100 * value:.1f}"
-        return "100" if text == "100.0" else "0" if text == "0.0" else text
-    if kind == "change":
-        return f"{100 * value:+.0f} %"
-    text = f"{value:.4f}" if kind == "number" else f"{value:.2f}"
-    return text.lstrip("-") if float(text) == 0 else text
+    if column.kind == "text" or column.kind == "count" or isinstance(value, str):
+        return value.text() if isinstance(value, Interval) else str(value)
+    return value.text(column.kind) if isinstance(value, Interval) else written(value, column.kind)
 
 
 def terminal(table: Table) -> rich.table.Table:
@@ -121,15 +109,36 @@ def _piped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", "<br>")
 
 
+LONG_TABLE, LONG_TEXT = 40, 40
+"""Rows from which a table may break over pages, and characters from which a text may break over lines, in LaTeX."""
+
+
 def latex(table: Table) -> str:
-    """A booktabs table, ready for \\input."""
-    places = "".join("l" if column.kind == "text" else "r" for column in table.columns)
-    heads = " & ".join(_escaped(column.head) for column in table.columns)
-    body = [" & ".join(_escaped(cell) for cell in cells) + r" \\" for cells in _thinned(table)]
-    caption = _escaped(f"{table.title}. {table.note}".strip())
-    top = [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}", rf"\label{{tab:{table.name}}}"]
-    grid = [rf"\begin{{tabular}}{{{places}}}", r"\toprule", heads + r" \\", r"\midrule", *body, r"\bottomrule"]
-    return "\n".join([*top, *grid, r"\end{tabular}", r"\end{table}"]) + "\n"
+    """A booktabs table, ready for \\input; it asks for the packages booktabs, graphicx, longtable and array."""
+    lines = _thinned(table)
+    places = "".join(_place(column, [cells[n] for cells in lines]) for n, column in enumerate(table.columns))
+    heads = " & ".join(latex_text(column.head) for column in table.columns)
+    body = [" & ".join(latex_text(cell) for cell in cells) + r" \\" for cells in lines]
+    caption = latex_text(f"{table.title}. {table.note}".strip())
+    label = rf"\caption{{{caption}}}\label{{tab:{table.name}}}"
+    if len(lines) > LONG_TABLE:
+        top = [
+            r"{\scriptsize\setlength{\tabcolsep}{2pt}",
+            rf"\begin{{longtable}}{{{places}}}",
+            label + r"\\",
+            r"\toprule",
+        ]
+        grid = [*top, heads + r" \\", r"\midrule\endhead", *body, r"\bottomrule", r"\end{longtable}}"]
+        return "\n".join(grid) + "\n"
+    fit = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
+    top = [r"\begin{table}", r"\centering", label, fit, rf"\begin{{tabular}}{{{places}}}", r"\toprule", heads + r" \\"]
+    return "\n".join([*top, r"\midrule", *body, r"\bottomrule", r"\end{tabular}}", r"\end{table}"]) + "\n"
+
+
+def _place(column: Column, cells: Sequence[str]) -> str:
+    if column.kind != "text":
+        return "r"
+    return r"p{5cm}" if max(map(len, cells), default=0) > LONG_TEXT else "l"
 
 
 LATEX = {
@@ -151,14 +160,30 @@ LATEX = {
     "′": r"$'$",
     "−": "$-$",
     "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "<": "$<$",
+    ">": "$>$",
+    "|": r"\textbar{}",
+    '"': "''",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "÷": r"$\div$",
     "–": "--",
     "→": r"$\rightarrow$",
     "\n": " ",
 }
 
 
-def _escaped(text: str) -> str:
-    return "".join(LATEX.get(letter, letter) for letter in text)
+def latex_text(text: str) -> str:
+    """Any text as LaTeX that prints it; letters that its usual fonts lack are spelt as near as ASCII can."""
+    return "".join(LATEX.get(letter) or _plain(letter) for letter in text)
+
+
+def _plain(letter: str) -> str:
+    if " " <= letter <= "~" or "\u00c0" <= letter <= "\u017f":
+        return letter
+    near = unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode()
+    return "".join(LATEX.get(one, one) for one in near if " " <= one <= "~") or ("?" if letter.isprintable() else " ")
 
 
 def to_csv(table: Table) -> str:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import mean, stdev
 from typing import TypeVar
 
+import msgspec
+
 from dssr.errors import StatsError
 from dssr.measure.continuation import ReturnRow
 from dssr.measure.study import same_device
@@ -70,7 +72,7 @@ def training_tables(runs: Sequence[Run]) -> tuple[list[Table], list[Absent]]:
         "credit": lambda: _credit(_once(_read(runs, "credit", CreditRow))),
         "pair-gaps": lambda: _pairs(_read(runs, "pairs", PairRow)),
         "coverage": lambda: _coverage(_once(_read(runs, "coverage", CoverageRow))),
-        "score-return": lambda: _returns(_read(runs, "returns", ReturnRow)),
+        "score-return": lambda: _returns(runs),
         "reader": lambda: _reader(
             "reader", "Reader at held-out points", _read(runs, "reader_accuracy", ReaderAccuracy)
         ),
@@ -125,9 +127,15 @@ def _gains(rounds: Sequence[RoundResult]) -> Table:
 
 
 def _named(row: RoundRow, quantity: str, factor: float) -> RoundRow:
-    at = {filler: value.times(factor) if isinstance(value, Interval) else value for filler, value in row.at.items()}
+    at = {filler: _times(value, factor) for filler, value in row.at.items()}
     mean = row.mean * factor if isinstance(row.mean, int | float) else row.mean
     return RoundRow(row.writer, row.round, row.seed, dict(at), mean, quantity)
+
+
+def _times(value: Number | str, factor: float) -> Number | str:
+    if isinstance(value, Interval):
+        return value.times(factor)
+    return value * factor if isinstance(value, int | float) else value
 
 
 def _first_seeds(rounds: Sequence[RoundResult]) -> list[RoundResult]:
@@ -176,10 +184,12 @@ def _horizon(rounds: Sequence[RoundResult]) -> Table:
     """The best round of each variant: training on nearer or farther targets, and the other variants beside it."""
     best = best_rounds(rounds)
     kept = [one for one in rounds if one.writer in best and (one.seed, one.round) == _place(best[one.writer])]
-    rows = _side_by_side(kept, lambda one: one.success, _by_round) if len(best) > 1 else []
-    head = (Column("writer", "writer"), Column("round", "best round", "count"))
-    title = "Variants at their best round, success %"
-    return Table("horizon", title, (*head, *_columns(kept, "percent")), tuple(rows))
+    rows: list[RoundRow] = []
+    if len(best) > 1:
+        rows = [_named(row, "success, %", PERCENT) for row in _side_by_side(kept, lambda one: one.success, _by_round)]
+        rows += [_named(row, REGRET, 1.0) for row in _side_by_side(kept, lambda one: one.kappa, _by_round)]
+    head = (Column("quantity", "quantity"), Column("writer", "writer"), Column("round", "best round", "count"))
+    return Table("horizon", "Variants at their best round", (*head, *_columns(kept, "nats")), tuple(rows))
 
 
 def _place(standing: ValidatedRound) -> tuple[int, int]:
@@ -191,23 +201,35 @@ def _seeds(rounds: Sequence[RoundResult]) -> Table:
     best = best_rounds(rounds)
     many = [name for name in best if len({one.seed for one in rounds if one.writer == name}) > 1]
     chosen = [one for one in rounds if one.writer in many and one.round == best[one.writer].round]
-    rows = _side_by_side(chosen, lambda one: one.success, lambda one: (one.writer, None, one.seed))
-    rows += [_over_seeds(writer, [row for row in rows if row.writer == writer]) for writer in many]
-    if many:
-        before = [one for one in _first_seeds(rounds) if one.writer == UNTRAINED]
-        rows += _side_by_side(before, lambda one: one.success, _by_round)
-    head = (Column("writer", "writer"), Column("seed", "seed"))
-    return Table("seeds", "Seeds of the selected round, success %", (*head, *_columns(chosen, "percent")), tuple(rows))
+    before = [one for one in _first_seeds(rounds) if one.writer == UNTRAINED]
+    found: list[RoundRow] = []
+    for quantity, factor, value in SHOWN if many else ():
+        rows = _side_by_side(chosen, value, lambda one: (one.writer, None, one.seed))
+        rows = [_named(row, quantity, factor) for row in rows]
+        pooled = [_over_seeds(writer, [row for row in rows if row.writer == writer]) for writer in many]
+        found += [*rows, *(row for row in pooled if row.mean is not None)]
+        found += [_named(row, quantity, factor) for row in _side_by_side(before, value, _by_round)]
+    head = (Column("quantity", "quantity"), Column("writer", "writer"), Column("seed", "seed"))
+    return Table("seeds", "Seeds of the selected round", (*head, *_columns(chosen, "nats")), tuple(found))
+
+
+REGRET = "κ, nats"
+SHOWN: tuple[tuple[str, float, Callable[[RoundResult], Number]], ...] = (
+    ("success, %", PERCENT, lambda one: one.success),
+    (REGRET, 1.0, lambda one: one.kappa),
+)
+"""Quantity, the factor it is shown with, and where it stands."""
 
 
 def _over_seeds(writer: str, rows: Sequence[RoundRow]) -> RoundRow:
     fillers = sorted({filler for row in rows for filler in row.at})
     at: dict[int, Number | str] = {f: _spread(_estimates(row.at.get(f) for row in rows)) for f in fillers}
-    return RoundRow(writer, None, "mean ± sd", at, _spread(_estimates(row.mean for row in rows)))
+    quantity = rows[0].quantity if rows else ""
+    return RoundRow(writer, None, "mean ± sd", at, _spread(_estimates(row.mean for row in rows)), quantity)
 
 
 def _spread(values: Sequence[float]) -> str | None:
-    return f"{PERCENT * mean(values):.1f} ± {PERCENT * stdev(values):.1f}" if len(values) > 1 else None
+    return f"{mean(values):.2f} ± {stdev(values):.2f}" if len(values) > 1 else None
 
 
 def _credit(rows: Sequence[CreditRow]) -> Table:
@@ -256,10 +278,23 @@ def _coverage(rows: Sequence[CoverageRow]) -> Table:
     return Table("coverage", title, columns, tuple(rows))
 
 
-def _returns(rows: Sequence[ReturnRow]) -> Table:
+class ScoreRow(ReturnRow, frozen=True):
+    """A stored row with the place of the walk in its run."""
+
+    protocol: str = ""
+
+
+def _returns(runs: Sequence[Run]) -> Table:
+    rows = [
+        ScoreRow(**msgspec.structs.asdict(row), protocol=run.config.protocol.kind)
+        for run in runs
+        for row in run.read("returns", ReturnRow)
+    ]
     columns = (
+        Column("protocol", "protocol"),
         Column("score", "score"),
-        Column("rho", "ρ with return", "nats", lambda row: row.rho_interval),
+        Column("of", "with"),
+        Column("rho", "ρ", "nats", lambda row: row.rho_interval),
         Column("points", "points", "count"),
         Column("without_variance", "points without variance", "count"),
         Column("unranked", "points with one score for all", "count"),

@@ -6,14 +6,16 @@ from typing import Literal
 
 from dssr.errors import UsageError
 from dssr.measure.study import Study
-from dssr.measure.transfer import by_reader, transfer_rows
-from dssr.record.files import write_whole
+from dssr.measure.transfer import by_reader, reader_names, reader_rows, transfer_rows
+from dssr.record.log import write_whole
 from dssr.record.run import Run
-from dssr.reports.page import Answer
-from dssr.reports.paper import BESIDE, as_table
-from dssr.reports.study_tables import Absent, study_tables
+from dssr.reports.explorer import pack
+from dssr.reports.page import memory_answers, study_view
+from dssr.reports.paper import Setting, beside, reader_of
+from dssr.reports.study_tables import Absent, setting_of, study_tables
 from dssr.reports.tables import Table, latex, markdown, to_csv
 from dssr.reports.training_tables import is_training, training_tables
+from dssr.reports.view import Answer, PageView, aside, render
 from dssr.session import verb
 from dssr.types import Record
 
@@ -63,39 +65,34 @@ def make_report(
     """Read the runs, refuse what cannot be compared, and write the forms asked for."""
     if not paths:
         raise UsageError("No run was given; name at least one run directory.")
-    opened = [Run.open(path) for path in paths]
-    trained = [run for run in opened if is_training(run)]
-    played = [run for run in opened if not is_training(run)]
+    tables, absent, study = gather([Run.open(path) for path in paths], against_paper)
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is a file; give a folder with --out.")
+    out.mkdir(parents=True, exist_ok=True)
+    files = _write_tables(tables, absent, out, forms)
+    found, answers = write_pictures(study, tables, out, forms, against_paper)
+    return Report(answers, tables, absent, [str(file) for file in (*files, *found)])
+
+
+def gather(runs: Sequence[Run], against_paper: bool) -> tuple[list[Table], list[Absent], Study | None]:
+    """The tables that runs give, those they cannot give, and the study of the episodes among them."""
+    trained = [run for run in runs if is_training(run)]
+    played = [run for run in runs if not is_training(run)]
     tables, absent = training_tables(trained)
     readers = by_reader(played)
     # One table never mixes readers: the study is that of the first, and the others stand beside it in one table.
     study = Study.load(next(iter(readers.values()))) if played else None
     if study is not None:
-        mine, missing = study_tables(study, against_paper, transfer_rows(played) if len(readers) > 1 else ())
+        matrix = transfer_rows(played) if len(readers) > 1 else []
+        named = reader_names(readers).items()
+        under = {name: study if place == 0 else Study.load(readers[key]) for place, (key, name) in enumerate(named)}
+        mine, missing = study_tables(study, against_paper, matrix, reader_rows(under))
         tables, absent = [*mine, *tables], [*missing, *absent]
     if against_paper:
-        tables = _with_paper(tables)
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"{out} is a file; give a folder with --out.")
-    out.mkdir(parents=True, exist_ok=True)
-    files = _write_tables(tables, absent, out, forms)
-    if trained and "figures" in forms:
-        from dssr.reports.figures import draw_training
-
-        files += draw_training(tables, out / "figures")
-    answers: list[Answer] = []
-    if study is not None:
-        found, answers = _write_pictures(study, out, forms, against_paper)
-        files += found
-    return Report(answers, tables, absent, [str(file) for file in files])
-
-
-def _with_paper(tables: Sequence[Table]) -> list[Table]:
-    """Each table followed by the published ones of its kind."""
-    found: list[Table] = []
-    for table in tables:
-        found += [table, *(as_table(name) for name in BESIDE.get(table.name, ()))]
-    return found
+        settings = [setting_of(study, cell.protocol) for cell in study.cells] if study is not None else []
+        settings += [Setting("valid", run.config.protocol.kind, reader_of(run.config)) for run in trained]
+        tables = [one for table in tables for one in (table, *beside(table.name, dict.fromkeys(settings)))]
+    return tables, absent, study
 
 
 def _write_tables(tables: Sequence[Table], absent: Sequence[Absent], out: Path, forms: Sequence[Form]) -> list[Path]:
@@ -110,29 +107,42 @@ def _write_tables(tables: Sequence[Table], absent: Sequence[Absent], out: Path, 
         if "latex" in forms:
             files[out / "tables" / f"{table.name}.tex"] = latex(table)
     for file, text in files.items():
-        _write(file, text)
+        write_text(file, text)
     return list(files)
 
 
-def _write_pictures(
-    study: Study, out: Path, forms: Sequence[Form], against_paper: bool
+def write_pictures(
+    study: Study | None, tables: Sequence[Table], out: Path, forms: Sequence[Form], against_paper: bool
 ) -> tuple[list[Path], list[Answer]]:
-    # The page and the figures bring jinja2 and matplotlib, which a table alone does not need.
-    from dssr.reports.explorer import pack
-    from dssr.reports.page import memory_answers, render_page
+    """The page and the figures, as far as asked for and as far as there is something to draw, and the answers."""
+    files: list[Path] = []
+    if "figures" in forms:
+        # matplotlib is slow to load, and a table alone does not need it.
+        from dssr.reports.figures import draw_figures, draw_training
 
-    files = []
+        files += draw_training(tables, out / "figures")
+    if study is None:
+        return files, []
     packed = pack(study)
     if "page" in forms:
-        files.append(out / "index.html")
-        _write(files[-1], render_page(study, packed, against_paper))
+        files += write_page(study_view(study, packed, against_paper), out)
     if "figures" in forms:
-        from dssr.reports.figures import draw_figures
-
         files += draw_figures(study, packed.curves, out / "figures")
     return files, memory_answers(study, packed)
 
 
-def _write(file: Path, text: str) -> None:
+def write_page(view: PageView, out: Path) -> list[Path]:
+    """The page, and beside it the episodes that would make it too large; returns the files, the page first."""
+    files = {out / "index.html": render(view)} | {out / name: text for name, text in aside(view).items()}
+    for old in (out / "episodes").glob("*.js"):
+        if old not in files:
+            old.unlink()
+    for file, text in files.items():
+        write_text(file, text)
+    return list(files)
+
+
+def write_text(file: Path, text: str) -> None:
+    """A whole file, its folders made; a text that is no text (a lone half of a pair) is kept as it is."""
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, text.encode("utf-8", "surrogatepass"))

@@ -1,28 +1,64 @@
-"""Percentile bootstrap over games.
+"""Intervals over games: the percentile bootstrap of the method's tables, and t intervals for verdicts.
 
 Games are drawn once, as a matrix of counts shared by every quantity measured on those games, so that all
-resampled means of a whole grid are one matrix product and every comparison is paired.
+resampled means of a whole grid are one matrix product and every comparison is paired. Percentile intervals of few games
+are too narrow; t intervals hold their level better (`benchmarks/intervals.py` measures both).
 """
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from statistics import NormalDist
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from dssr.errors import StatsError
 from dssr.types import Record
 
 Array = NDArray[np.float64]
+Unit = Literal["percent", "nats", "change", "number"]
+"""How a number is written: `percent` is a fraction times 100, `change` a signed one, `number` has four decimals."""
+
+
+def written(value: float, unit: Unit = "nats") -> str:
+    """A number as people read it. The terminal, tables and pages all take their digits from here."""
+    if unit == "change":
+        return f"{100 * value:+.0f} %"
+    text = f"{100 * value:.1f}" if unit == "percent" else f"{value:.4f}" if unit == "number" else f"{value:.2f}"
+    if unit == "percent" and text in ("100.0", "0.0", "-0.0"):
+        return text.removesuffix(".0").lstrip("-")
+    return text.lstrip("-") if float(text) == 0 else text
 
 
 class Interval(Record, frozen=True):
-    """A plug-in estimate with its percentile interval."""
+    """A plug-in estimate with its interval. One game says nothing about others: its bounds are infinite."""
 
     estimate: float
     low: float
     high: float
+
+    @classmethod
+    def stored(cls, estimate: float, low: float | None, high: float | None) -> "Interval":
+        """From columns of a file, which have None for an end without bound."""
+        return cls(estimate, -np.inf if low is None else low, np.inf if high is None else high)
+
+    @property
+    def ends(self) -> tuple[float | None, float | None]:
+        """For columns of a file: None for an end without bound."""
+        low, high = (value if np.isfinite(value) else None for value in (self.low, self.high))
+        return low, high
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there is an interval at all."""
+        return None not in self.ends
+
+    def text(self, unit: Unit = "nats") -> str:
+        """`0.53 [0.40, 0.67]`; the estimate alone where the bounds say nothing more."""
+        text, *ends = (written(one, unit) for one in (self.estimate, self.low, self.high))
+        return text if ends == [text, text] or not self.bounded else f"{text} [{', '.join(ends)}]"
 
     def times(self, factor: float) -> "Interval":
         """In another unit: points instead of a share, for example."""
@@ -67,8 +103,10 @@ class Resampler(Record, frozen=True):
         low, high = (_quantile(ordered, share) for share in (tail, 1 - tail))
         return low, high
 
-    def interval(self, estimate: float, resampled: Array) -> Interval:
-        """The estimate with the percentiles of its resampled values."""
+    def interval(self, estimate: float, resampled: Array, games: int) -> Interval:
+        """The estimate with the percentiles of its resampled values; without bounds if there is but one game."""
+        if games < 2:
+            return Interval(float(estimate), -np.inf, np.inf)
         low, high = self.bounds(resampled)
         return Interval(float(estimate), float(low), float(high))
 
@@ -109,7 +147,8 @@ def resampled_means(values: Array, weights: Array) -> Array:
 def mean_interval(values: Array, sampler: Resampler) -> Interval:
     """Mean over games of one quantity, `[games]`."""
     values = checked(values)
-    return sampler.interval(values.mean(), resampled_means(values, sampler.weights(values.shape[-1])))
+    games = values.shape[-1]
+    return sampler.interval(values.mean(), resampled_means(values, sampler.weights(games)), games)
 
 
 def point_mean(values: Array, games: Sequence[str], sampler: Resampler) -> Interval:
@@ -119,7 +158,7 @@ def point_mean(values: Array, games: Sequence[str], sampler: Resampler) -> Inter
     names, place = np.unique(np.asarray(games), return_inverse=True)
     sums, counts = np.bincount(place, weights=values), np.bincount(place).astype(np.float64)
     weights = sampler.weights(len(names))
-    return sampler.interval(values.mean(), (weights @ sums) / (weights @ counts))
+    return sampler.interval(values.mean(), (weights @ sums) / (weights @ counts), len(names))
 
 
 def standard_error(values: Array) -> float | None:
@@ -138,9 +177,47 @@ def wilson(successes: int, games: int, sampler: Resampler) -> Interval:
     return Interval(rate, max(0.0, float(centre - half)), min(1.0, float(centre + half)))
 
 
+def t_intervals(values: Array, sampler: Resampler) -> list[Interval]:
+    """Means over games of many quantities, `[quantities, games]`, with intervals for few games."""
+    values = checked(values)
+    low, high = t_bounds(values, sampler)
+    return [Interval(float(e), float(a), float(b)) for e, a, b in zip(values.mean(-1), low, high, strict=True)]
+
+
+def t_bounds(values: Array, sampler: Resampler) -> tuple[Array, Array]:
+    """Bounds of the mean over the last axis: bootstrap-t, and at neither end nearer than Student's t.
+
+    Student's t is exact for normal values and blind to skew; bootstrap-t takes the skew from the games themselves, and
+    of three games it knows too little to give any bound.
+    """
+    games, tail = values.shape[-1], (1 - sampler.level) / 2
+    mean = values.mean(-1)
+    if games < 2:
+        return np.full_like(mean, -np.inf), np.full_like(mean, np.inf)
+    centred = values - mean[..., None]
+    error = np.sqrt((centred**2).sum(-1) / (games - 1) / games)
+    weights = sampler.weights(games)
+    shift = resampled_means(centred, weights)
+    spread = np.sqrt(np.maximum(resampled_means(centred**2, weights) - shift**2, 0) / (games - 1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # A resample of equal games is infinitely many of its own standard errors away.
+        ratios = np.where(spread > 1e-9 * error[..., None], shift / spread, np.sign(shift) * np.inf)
+    ratios[np.isnan(ratios)] = 0.0
+    place = int(tail * (ratios.shape[-1] + 1)) - 1
+    ratios.partition((place, ratios.shape[-1] - 1 - place), axis=-1)
+    student = float(stdtrit(games - 1, 1 - tail))
+    below = np.maximum(ratios[..., -1 - place], student)
+    above = np.maximum(-ratios[..., place], student)
+    certain = error == 0  # all games alike: nothing to scale, and infinity times zero is no number
+    reach = np.where(certain, 0.0, below) * error, np.where(certain, 0.0, above) * error
+    return mean - reach[0], mean + reach[1]
+
+
 def mean_intervals(values: Array, sampler: Resampler) -> list[Interval]:
     """Means over games of many quantities on the same games, `[quantities, games]`, from one set of draws."""
     values = checked(values)
+    if values.shape[-1] < 2:
+        return [Interval(float(estimate), -np.inf, np.inf) for estimate in values.mean(-1)]
     low, high = sampler.bounds(resampled_means(values, sampler.weights(values.shape[-1])))
     return [Interval(float(e), float(a), float(b)) for e, a, b in zip(values.mean(-1), low, high, strict=True)]
 

@@ -9,8 +9,21 @@ from itertools import pairwise
 import numpy as np
 
 from dssr.errors import StatsError
-from dssr.stats.bootstrap import Array, Interval, Resampler, align, checked, mean_interval, point_mean, resampled_means
+from dssr.stats.bootstrap import (
+    Array,
+    Interval,
+    Resampler,
+    align,
+    checked,
+    mean_interval,
+    point_mean,
+    resampled_means,
+    t_intervals,
+)
 from dssr.types import Record
+
+FIRM = 0.25
+"""A base for relative changes is firm when its whole interval keeps this share of its mean."""
 
 # ---------------------------------------------------------------- pairs of conditions
 
@@ -23,11 +36,12 @@ def difference(first: Array, second: Array, sampler: Resampler) -> Interval:
 def ratio(top: Array, bottom: Array, sampler: Resampler) -> Interval:
     """Mean of `top` over mean of `bottom`, both recomputed in each resample."""
     _paired(top, bottom)
-    weights = sampler.weights(np.shape(bottom)[-1])
+    games = np.shape(bottom)[-1]
+    weights = sampler.weights(games)
     lower = resampled_means(checked(bottom), weights)
     if np.mean(bottom) == 0 or (lower == 0).any():
         raise StatsError("A ratio to a mean of zero has no value; give the difference instead.")
-    return sampler.interval(np.mean(top) / np.mean(bottom), resampled_means(checked(top), weights) / lower)
+    return sampler.interval(np.mean(top) / np.mean(bottom), resampled_means(checked(top), weights) / lower, games)
 
 
 def relative_change(first: Array, second: Array, sampler: Resampler) -> Interval:
@@ -37,15 +51,16 @@ def relative_change(first: Array, second: Array, sampler: Resampler) -> Interval
 
 
 def change_if_any(first: Array, second: Array, sampler: Resampler) -> Interval | None:
-    """The relative change for tables: None where the mean of `second` may as well be zero, since a share of that says
-    nothing and the difference stands alone."""
-    base = mean_interval(checked(second), sampler)
-    if base.low <= 0 <= base.high:
+    """The relative change for tables: None where the mean of `second` is nearly nothing (its t interval reaches below
+    `FIRM` of it) or the change is a fall by more than all there was. Then the difference stands alone."""
+    (base,) = t_intervals(np.atleast_2d(second), sampler)
+    if min(base.low / base.estimate, base.high / base.estimate) < FIRM if base.estimate else True:
         return None
     try:
-        return relative_change(first, second, sampler)
+        found = relative_change(first, second, sampler)
     except StatsError:  # a resample with a mean of zero
         return None
+    return found if found.estimate >= -1 else None
 
 
 def _paired(first: Array, second: Array) -> Array:
@@ -70,7 +85,7 @@ def point_slope(x: Array, y: Array, games: Sequence[str], sampler: Resampler) ->
     if not np.isfinite(slopes[0]):
         raise StatsError("A slope needs points at two or more different places.")
     # A resample whose points all lie at one place has no slope.
-    return sampler.interval(slopes[0], slopes[1:][np.isfinite(slopes[1:])])
+    return sampler.interval(slopes[0], slopes[1:][np.isfinite(slopes[1:])], len(names))
 
 
 def over_fillers(columns: Mapping[int, Mapping[str, float]]) -> dict[str, float]:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import rankdata
 
 from dssr.errors import StatsError
 from dssr.stats.bootstrap import Array, Interval, Resampler, checked, point_mean, resampled_means
@@ -12,6 +11,8 @@ from dssr.types import Record
 
 def spearman(x: Array, y: Array) -> Array:
     """Spearman's rho along the last axis, ties ranked by their mean; NaN where either side does not vary."""
+    from scipy.stats import rankdata  # costs as much to import as a small study takes
+
     a, b = rankdata(x, axis=-1), rankdata(y, axis=-1)
     a, b = a - a.mean(-1, keepdims=True), b - b.mean(-1, keepdims=True)
     scale = np.sqrt((a * a).sum(-1) * (b * b).sum(-1))
@@ -31,7 +32,7 @@ def spearman_over_cells(x: Array, y: Array, sampler: Resampler) -> Interval:
     resampled = spearman(_exact(resampled_means(x, weights).T), _exact(resampled_means(y, weights).T))
     if not np.isfinite(estimate):
         raise StatsError("There is no rank correlation: one of the two quantities is the same in every cell.")
-    return sampler.interval(estimate, resampled[np.isfinite(resampled)])
+    return sampler.interval(estimate, resampled[np.isfinite(resampled)], x.shape[1])
 
 
 class WithinPoint(Record, frozen=True):

@@ -1,4 +1,5 @@
-"""Conformance suites for whoever writes a model, a memory or a world. They need no import of pytest, but fit it:
+"""Conformance suites for whoever writes a model, a memory, a world or an importer of logs. They fit pytest and do not
+import it:
 
     from dssr.testing import MemorySuite
 
@@ -19,8 +20,8 @@ Each suite says which fixtures it asks for. Call `pytest.register_assert_rewrite
 for longer messages.
 """
 
-from dssr.testing.memories import MemorySuite
 from dssr.testing.models import ModelSubject, ModelSuite, ask, refused
-from dssr.testing.worlds import WorldSuite
+from dssr.testing.traces import TraceSuite
+from dssr.testing.worlds import MemorySuite, WorldSuite
 
-__all__ = ["MemorySuite", "ModelSubject", "ModelSuite", "WorldSuite", "ask", "refused"]
+__all__ = ["MemorySuite", "ModelSubject", "ModelSuite", "TraceSuite", "WorldSuite", "ask", "refused"]

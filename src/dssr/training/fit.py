@@ -105,13 +105,16 @@ class Fit(Record, frozen=True):
 # ---------------------------------------------------------------- the writer's methods
 
 
-def train_sft(fit: Fit, examples: Sequence[Example], on_step: OnStep = nobody) -> str:
-    """Train, save to `fit.out`, and return the adapter's content hash. A killed call goes on from its checkpoint."""
+def train_sft(fit: Fit, examples: Sequence[Example], on_step: OnStep = nobody, previous: Path | None = None) -> str:
+    """Train a fresh adapter, or the previous round's further; save to `fit.out`, and return the content hash.
+
+    A killed call goes on from its checkpoint.
+    """
     if not examples:
         raise ModelError("There is nothing to train on: no write point has a candidate; collect more episodes.")
     rows = [{"prompt": chat(one.messages), "completion": assistant(one.reply)} for one in examples]
     trainer = SFTTrainer(
-        model=fresh(fit),
+        model=fresh(fit) if previous is None else load(fit, previous),
         args=SFTConfig(**trainer_settings(fit), completion_only_loss=True),
         train_dataset=dataset(rows),
         processing_class=AutoTokenizer.from_pretrained(fit.base, revision=fit.revision, trust_remote_code=False),

@@ -106,7 +106,8 @@ def _validation(line: Line, names: Sequence[str], agent: Agent) -> list[Load]:
 
 def _round(line: Line, number: int, data: bool, agent: Agent, longest: bool, counts: dict[str, Count]) -> None:
     config, variant = line.config, line.variant
-    jobs = round_jobs(line.archive.games("train"), config, config.writer.memory, number, line.seed)
+    fillers = variant.walks(number)
+    jobs = round_jobs(line.archive.games("train"), config, config.writer.memory, number, line.seed, fillers)
     few = _few(jobs)
     trips = []
     for job in few:
@@ -157,7 +158,7 @@ def _points(
         costs = [
             (trip, step, writes, reads)
             for trip in trips
-            for step, writes, reads in ahead(trip, variant, config.horizon, config.targets)
+            for step, writes, reads in ahead(trip, variant, config.targets, config.chain_targets)
             if (step < trip.begin) == (phase == "A")
         ]
         kept = [
@@ -170,12 +171,14 @@ def _points(
     return found
 
 
-def ahead(trip: EpisodeSize, variant: Variant, horizon: int, sizes: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Step, writes and reads of scoring one candidate, for every write point of an episode."""
+def ahead(trip: EpisodeSize, variant: Variant, sizes: Sequence[int], first: int) -> list[tuple[int, int, int]]:
+    """Step, writes and reads of scoring one candidate, for every write point of an episode; chains are scored at the
+    first so many decisions."""
     last = trip.begin + trip.actions - 1
     found = []
     for step in range(last):
-        targets = needed(range(max(step + 1, trip.begin), min(step + horizon, last) + 1), sizes)
+        every = range(max(step + 1, trip.begin), min(step + variant.horizon, last) + 1)
+        targets = tuple(every[:first]) if variant.chains else needed(every, sizes)
         if targets and variant.by_return:
             found.append((step, last - step, trip.actions - max(0, step - trip.begin)))
         elif targets:
@@ -187,8 +190,13 @@ def _training(trips: Sequence[EpisodeSize], frame: int, line: Line, number: int,
     """As if every point gave all the pairs it may."""
     config = line.config.writer
     length = sum(frame + trip.request + trip.budget for trip in trips) / len(trips)
-    per_point = config.sft_epochs if number == 0 else config.pairs_per_point * 2 * config.dpo_epochs
-    texts = round(sum(wanted * len(kept) for wanted, kept in _points(trips, line, longest)) * per_point)
+    per_point = config.pairs_per_point * 2 * config.dpo_epochs
+    per_point = config.sft_epochs if number == 0 or line.variant.chains else per_point
+    points = _points(trips, line, longest)
+    if line.variant.chains:  # every write of a chain is learnt
+        texts = round(sum(wanted * (writes + 1) for wanted, kept in points for _, writes, _ in kept) * per_point)
+    else:
+        texts = round(sum(wanted * len(kept) for wanted, kept in points) * per_point)
     count.add(texts, round(texts * length))
 
 

@@ -5,7 +5,6 @@ The selected round can be trained again with more seeds: from the same adapter a
 
 import shutil
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +17,10 @@ from dssr.measure.diagnose import measure_grid
 from dssr.measure.plan import grid_of
 from dssr.measure.rows import flat
 from dssr.models.load import weights_folder
+from dssr.models.scripted.learning import imitated, preferred, read_adapter, write_adapter
 from dssr.record.run import Run
-from dssr.seeds import seed_of
-from dssr.session import Session, silent
+from dssr.seeds import rng_of, seed_of
+from dssr.session import Session, counted, silent
 from dssr.training.results import (
     ALL,
     UNTRAINED,
@@ -34,9 +34,9 @@ from dssr.training.results import (
     shown,
     untrained_results,
 )
-from dssr.training.round import GapReport, Round, adapter_folder, adapter_name, round_jobs
+from dssr.training.round import Example, GapReport, Preference, Round, adapter_folder, adapter_name, round_jobs
 from dssr.training.variants import MAIN, Variant, variant_of
-from dssr.types import Episode, Grid, Progress
+from dssr.types import Episode, Grid, Progress, Standing, Workers
 from dssr.worlds.archive import Archive
 from dssr.worlds.base import settled
 
@@ -64,9 +64,10 @@ class Line:
         directory: Path,
         progress: Progress = silent,
         forced: bool = False,
+        workers: Workers | int | None = None,
     ) -> None:
         self.config, self.seed, self.directory, self.forced = config, seed, directory, forced
-        self.progress = progress
+        self.progress, self.workers = progress, workers
         self.variant: Variant = variant_of(variant, config.writer)
         self.archive: Archive = Session(config).archive
 
@@ -95,7 +96,7 @@ class Line:
                 for number in (None, *range(self.variant.first, rounds.stop)):
                     row = await self._untrained(run) if number is None else await self.round(run, number)
                     rows.append(row)
-                    self.progress(_told(row), 1, 1)
+                    self.progress(Standing(_told(row), 1, 1))
                     if row["ended"]:
                         break
                 if rows[-1]["ended"] or rounds.stop > self.config.writer.rounds:
@@ -141,7 +142,8 @@ class Line:
         arguments = {"variant": self.variant.name, "round": number, "seed": self.seed, "memory": memory}
         arguments["line"] = self.config.digest()
         if source is None:
-            jobs = round_jobs(self.archive.games("train"), self.config, memory, number, self.seed)
+            fillers = self.variant.walks(number)
+            jobs = round_jobs(self.archive.games("train"), self.config, memory, number, self.seed, fillers)
         else:
             jobs = [episode.job for episode in source.read("episodes", Episode)]
             arguments["episodes"] = f"{self.main.name}/{source.path.name}"
@@ -195,35 +197,54 @@ class Line:
 
     def fit(self, work: Round, extra: int = 0) -> bool:
         """Train the round's adapter from its stored data; False when there is nothing to learn from."""
+        number, writer = work.number, self.config.writer
+        imitates = number == 0 or self.variant.chains is not None
+        examples = work.examples(self.archive) if imitates else []
+        preferences = [] if imitates else work.preferences(self.archive)
+        adapter_folder(self.directory, number).parent.mkdir(parents=True, exist_ok=True)
+        if self.config.writer_model.backend == "scripted":
+            self._fit_scripted(number, extra, examples, preferences)
+            return bool(examples or preferences)
         from dssr.training.fit import PreferenceLoss, train_dpo, train_sft
 
-        number, writer = work.number, self.config.writer
         fit = self._fit(number, extra)
-        fit.out.parent.mkdir(parents=True, exist_ok=True)
-        examples = work.examples(self.archive) if number == 0 else []
-        preferences = work.preferences(self.archive) if number > 0 else []
+        before = adapter_folder(self.directory, number - 1)
         if examples:
-            train_sft(fit, examples, partial(self.progress, "train"))
+            train_sft(fit, examples, counted(self.progress, "train"), before if number > 0 else None)
         elif preferences:
             loss = PreferenceLoss(writer.dpo_beta, writer.chosen_weight)
-            before = adapter_folder(self.directory, number - 1)
-            train_dpo(fit, preferences, before, loss, partial(self.progress, "train"))
+            train_dpo(fit, preferences, before, loss, counted(self.progress, "train"))
         shutil.rmtree(fit.work, ignore_errors=True)  # checkpoints: the adapter is all that counts now
         return bool(examples or preferences)
 
+    def _fit_scripted(
+        self, number: int, extra: int, examples: Sequence[Example], preferences: Sequence[Preference]
+    ) -> None:
+        """The scripted writer has one parameter and no order of examples: a further seed draws a sample of them."""
+        data: list[Any] = [msgspec.structs.astuple(one) for one in (examples or preferences)]
+        if not data:
+            return
+        if extra:
+            data = rng_of("fit", self.seed, number, extra).choices(data, k=len(data))
+        before = adapter_folder(self.directory, number - 1)
+        found = imitated(data) if examples else preferred(read_adapter(before), data)
+        card = {"name": f"{self.variant.name} {adapter_name(number, extra)}", "config": self.config.digest()}
+        write_adapter(adapter_folder(self.directory, number, extra), found, card)
+
     def _fit(self, number: int, extra: int = 0) -> "Fit":
-        """How a round trains: round 0 by SFT, later ones by DPO."""
+        """How a round trains: round 0 and all rounds of chains by SFT, the others by DPO."""
         from dssr.training.fit import Fit
 
         model, writer, name = self.config.writer_model, self.config.writer, self.variant.name
-        first, folder = number == 0, adapter_name(number, extra)
+        chains, folder = self.variant.chains is not None, adapter_name(number, extra)
+        first, imitation = number == 0 or chains, writer.chain_learning_rate if chains else writer.sft_learning_rate
         seed = seed_of("fit", self.seed, number)
         return Fit(
             base=weights_folder(model.path),
             dtype=model.dtype,
             revision=model.revision,
             device=model.device,
-            rate=writer.sft_learning_rate if first else writer.dpo_learning_rate,
+            rate=imitation if first else writer.dpo_learning_rate,
             epochs=writer.sft_epochs if first else writer.dpo_epochs,
             batch=writer.sft_batch if first else writer.dpo_batch,
             warmup=writer.warmup,
@@ -243,8 +264,8 @@ class Line:
             return Run.open(path)
         newest = -1 if number is None else number
 
-        def validating(stage: str, done: int, of: int) -> None:
-            self.progress("validate", done, of)
+        def validating(standing: Standing) -> None:
+            self.progress(msgspec.structs.replace(standing, stage="validate"))
 
         async with self.session(newest, extra=extra) as session:
             session.progress = validating
@@ -268,7 +289,7 @@ class Line:
         line = self.directory if trained is None else trained
         numbers = {(number, 0) for number in range(newest + 1)} | ({(newest, extra)} if extra else set())
         made = {adapter_name(*one): str(adapter_folder(line, *one)) for one in sorted(numbers)}
-        return Session(self.with_adapters(made), self.progress, self.archive)
+        return Session(self.with_adapters(made), self.progress, self.archive, workers=self.workers)
 
     def with_adapters(self, folders: Mapping[str, str]) -> Config:
         """The configuration with these adapters of the writer beside its own."""
@@ -279,13 +300,16 @@ class Line:
 
     def _take_first(self) -> None:
         """The main line's adapter that this one starts from, if it does not start from the untrained writer."""
-        from dssr.training.fit import copy_adapter
-
         number = self.variant.first - 1
         if number >= 0 and not adapter_folder(self.directory, number).exists():
-            source = adapter_folder(self.main, number)
+            source, target = adapter_folder(self.main, number), adapter_folder(self.directory, number)
             facts = {"copied": f"{self.main.name}/adapters/{source.name}", "line": self.variant.name}
-            copy_adapter(source, adapter_folder(self.directory, number), facts)
+            if self.config.writer_model.backend == "scripted":
+                write_adapter(target, read_adapter(source), facts)
+                return
+            from dssr.training.fit import copy_adapter
+
+            copy_adapter(source, target, facts)
 
     def check(self, rounds: range) -> None:
         """Refuse rounds that lack what they start from."""

@@ -13,18 +13,18 @@ from dssr.agent.episode import Agent
 from dssr.agent.memory import with_adapter
 from dssr.config import Config, resolved
 from dssr.errors import RecordError, UsageError
-from dssr.measure.plan import measured_rates
-from dssr.record.files import write_whole
+from dssr.measure.plan import duration, measured_rates
+from dssr.record.log import write_whole
 from dssr.record.run import Run
 from dssr.session import configured, silent, verb
 from dssr.training.forecast import TRAINING, Forecast, forecast, sample_grid, seeds_forecast
 from dssr.training.line import Line, Row, line_folder
-from dssr.training.reader.accept import require_accepted
+from dssr.training.reader.assess import require_accepted
 from dssr.training.reader.dagger import with_reader
 from dssr.training.results import RoundResult, ValidatedRound, selected
 from dssr.training.round import adapter_folder
 from dssr.training.variants import MAIN, names, variant_of
-from dssr.types import Progress, Record
+from dssr.types import Progress, Record, Workers
 
 log = logging.getLogger("dssr")
 
@@ -69,6 +69,7 @@ async def train(
     out: str | Path | None = None,
     force: bool = False,
     resume: bool = False,
+    workers: Workers | int | None = None,
     progress: Progress = silent,
 ) -> LineResult:
     """Train the writer: collect, try candidates, score them by the reader's later loss, fine-tune, validate.
@@ -76,7 +77,7 @@ async def train(
     `rounds` is one round or a range such as `0-3`; `adapter` is the reader's. `out` is the folder of the study: every
     variant and seed is a line inside it.
     """
-    lines = Lines(_settings(config, adapter), out, force, resume, progress)
+    lines = Lines(_settings(config, adapter), out, force, resume, progress, workers)
     first = variant_of(variant, lines.config.writer).first
     return await lines.train(variant, seed, span_of(rounds, lines.config, first))
 
@@ -92,20 +93,23 @@ async def train_seeds(
     out: str | Path | None = None,
     force: bool = False,
     resume: bool = False,
+    workers: Workers | int | None = None,
     progress: Progress = silent,
 ) -> SeedsResult:
     """Train the selected round again from the same adapter and the same pairs, so that it has so many seeds in all.
 
     Nothing is collected anew. `variant` restricts the choice to its rounds.
     """
-    return await Lines(_settings(config, adapter), out, force, resume, progress).retrain(variant, seed, seeds)
+    lines = Lines(_settings(config, adapter), out, force, resume, progress, workers)
+    return await lines.retrain(variant, seed, seeds)
 
 
 def _settings(config: Config | str, adapter: str | Path | None) -> Config:
     settings = configured(config)
-    if settings.writer_model.backend not in ("hf", "vllm"):
-        backend = settings.writer_model.backend
-        raise UsageError(f"The {backend} backend has no weights to train; use a configuration with hf or vllm.")
+    if settings.writer_model.backend == "server":
+        raise UsageError(
+            "A served model's weights are out of reach; train with a configuration of hf, vllm or scripted."
+        )
     return settings if adapter is None else with_reader(settings, Path(adapter))
 
 
@@ -127,15 +131,22 @@ class Lines:
     """The lines of one study, trained one after the other."""
 
     def __init__(
-        self, config: Config, out: str | Path | None, force: bool, resume: bool, progress: Progress = silent
+        self,
+        config: Config,
+        out: str | Path | None,
+        force: bool,
+        resume: bool,
+        progress: Progress = silent,
+        workers: Workers | int | None = None,
     ) -> None:
-        self.config, self.force, self.resume, self.progress = config, force, resume, progress
+        self.config, self.force, self.resume = config, force, resume
+        self.progress, self.workers = progress, workers
         self.study = Path(out) if out else Path(config.runs) / f"train-{config.name}-{config.digest()[:8]}"
 
     async def train(self, variant: str, seed: int, span: range) -> LineResult:
         """Train one line, and say what it came to."""
         place = line_folder(self.study, variant, seed)
-        line = Line(self.config, variant, seed, place, self.progress, self.force)
+        line = self._line(variant, seed)
         if line.finished:
             raise RecordError(f"{place} is finished; read it with `dssr report {place}` or choose another --out.")
         if place.exists() and not self.resume:
@@ -144,6 +155,10 @@ class Lines:
         expected = await self._prepare(line, lambda agent, speed: forecast(line, span, agent, speed))
         rows = await line.train(span)
         return LineResult(str(place), self.force, expected, line.finished, rows)
+
+    def _line(self, variant: str, seed: int) -> Line:
+        place = line_folder(self.study, variant, seed)
+        return Line(self.config, variant, seed, place, self.progress, self.force, self.workers)
 
     async def _prepare(self, line: Line, count: Callable[[Agent, tuple[float, float]], Forecast]) -> dict[str, Any]:
         """Ask whether the reader may be trained on, and say what the work will take."""
@@ -168,7 +183,7 @@ class Lines:
         chosen = selected(results)
         name, number = titles[chosen.writer], chosen.round
         log.info("selected: %s, round %d, success %.3f", name, number, chosen.success)
-        line = Line(self.config, name, seed, line_folder(self.study, name, seed), self.progress, self.force)
+        line = self._line(name, seed)
         line.check_again(number)
         again = range(1, count)
         expected: dict[str, Any] = {}
@@ -209,7 +224,7 @@ def _say_expected(expected: Forecast, speed: tuple[float, float], place: Path) -
             f"{load.most_tokens_in:,} tokens to read, {load.tokens_out:,} to {load.most_tokens_out:,} to write"
         )
     log.info(
-        f"about {expected.hours:.2g} to {expected.most_hours:.2g} hours at {speed[0]:,.0f} tokens read and "
+        f"about {duration(expected.hours)} to {duration(expected.most_hours)} at {speed[0]:,.0f} tokens read and "
         f"{speed[1]:,.0f} written a second, as a few calls just measured; a trained token is taken as {TRAINING:g} "
         f"read ones, repeated calls as new; into {place}"
     )

@@ -66,7 +66,7 @@ class RoundResult(Record, frozen=True):
 
 
 def _interval(estimate: float | None, low: float | None, high: float | None) -> Interval | None:
-    return None if estimate is None or low is None or high is None else Interval(estimate, low, high)
+    return None if estimate is None else Interval.stored(estimate, low, high)
 
 
 def untrained_results(run: Run, seed: int) -> list[RoundResult]:
@@ -100,11 +100,11 @@ def _result(cell: CellRow, writer: str, number: int, seed: int, contrasts: Seque
         success=cell.success.estimate,
         kappa=cell.kappa.estimate if cell.kappa else None,
         gain=gain.estimate if gain else None,
-        gain_low=gain.low if gain else None,
-        gain_high=gain.high if gain else None,
+        gain_low=gain.ends[0] if gain else None,
+        gain_high=gain.ends[1] if gain else None,
         kappa_change=change.estimate if change else None,
-        kappa_change_low=change.low if change else None,
-        kappa_change_high=change.high if change else None,
+        kappa_change_low=change.ends[0] if change else None,
+        kappa_change_high=change.ends[1] if change else None,
     )
 
 

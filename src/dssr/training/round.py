@@ -3,25 +3,27 @@
 Everything is logged under content keys, so a killed round computes only what it still owes.
 """
 
-import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from math import floor
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from dssr.agent.episode import Agent, in_order
+from dssr.agent.episode import Agent
 from dssr.agent.memory import instruction_of, split_name
 from dssr.agent.prompts import load_prompts, writer_messages
-from dssr.agent.store import stored
+from dssr.agent.store import keep_searches, stored
 from dssr.config import Config
 from dssr.errors import GameError, ModelError
 from dssr.measure.candidates import (
     Candidate,
     CandidateScorer,
+    OpenPoint,
+    Sampling,
     Trouble,
     WritePoint,
     points_of,
@@ -30,10 +32,11 @@ from dssr.measure.candidates import (
 )
 from dssr.models.base import Message
 from dssr.record.run import Run
+from dssr.scale.shards import each
 from dssr.seeds import rng_of, seed_of
-from dssr.session import Session
+from dssr.session import Bench, Session, Stage
 from dssr.training.variants import Variant
-from dssr.types import Cell, Game, Job, Played, Record
+from dssr.types import Cell, Game, Job, Played, Record, Search
 from dssr.worlds.archive import Archive, Worlds
 
 
@@ -55,8 +58,10 @@ class Preference(Record, frozen=True):
 # ---------------------------------------------------------------- which episodes are played
 
 
-def round_jobs(games: Sequence[Game], config: Config, memory: str, number: int, seed: int) -> list[Job]:
-    """The episodes of round `number`, filler and budget drawn evenly.
+def round_jobs(
+    games: Sequence[Game], config: Config, memory: str, number: int, seed: int, fillers: Sequence[int] = ()
+) -> list[Job]:
+    """The episodes of round `number`, budget and filler drawn evenly, from those of the protocol if none are given.
 
     Two episodes of one game differ in their seed, even if they draw the same cell.
     """
@@ -70,7 +75,7 @@ def round_jobs(games: Sequence[Game], config: Config, memory: str, number: int, 
             cell = Cell(
                 memory=memory,
                 budget=draw.choice(config.agent.budgets),
-                filler=draw.choice(config.protocol.fillers),
+                filler=draw.choice(fillers or config.protocol.fillers),
                 protocol=config.protocol.kind,
             )
             jobs.append(
@@ -150,8 +155,29 @@ def gap_report(groups: Sequence[Sequence[Candidate]], score: str, gap: float, mo
 
 # ---------------------------------------------------------------- the round
 
-AT_ONCE = 32
-"""Episodes scored together: fewer than are played together, since each holds the roll-forwards of all its points."""
+AT_ONCE = 256
+"""Points scored together: those of fewer episodes than are played together, since each holds all its roll-forwards."""
+
+Tried = tuple[WritePoint, list[Candidate] | Trouble, list[Search]]
+"""What became of one point, and, for the first of a shard, what the leak check says of the prompts of all."""
+
+
+async def try_points(sampling: Sampling, seed: int, bench: Bench, points: Sequence[OpenPoint]) -> list[Tried]:
+    """Sample and score candidates of one episode's points, or play on those that are there."""
+    scorer = CandidateScorer(points[0].played, bench.agent, sampling, bench.config.writer, seed)
+    (point, candidates, _), *rest = await each(_try, scorer, points)
+    return [(point, candidates, scorer.searches()), *rest]
+
+
+async def _try(scorer: CandidateScorer, one: OpenPoint) -> Tried:
+    """A model or game that fails costs its point and no other."""
+    point, given = one.point, one.given
+    try:
+        sample = scorer.chains if scorer.sampling.chains else scorer.candidates
+        found = await (sample(point) if given is None else scorer.played_on(point, given))
+    except (ModelError, GameError) as error:
+        return point, Trouble(point.key, str(error)), []
+    return point, found, []
 
 
 def returns_sample(points: Sequence[WritePoint], count: int, most_a: float, *seed: object) -> list[WritePoint]:
@@ -188,34 +214,20 @@ class Round:
 
     async def score(self, session: Session, agent: Agent) -> None:
         """Sample and score the candidates of the round's write points."""
-        points, scorers, given = self._drawn(agent)
-        by_episode: dict[str, list[WritePoint]] = defaultdict(list)
-        for point in self.run.owed("points", points, lambda point: point.key):
-            by_episode[point.episode].append(point)
-        done = len(points) - sum(map(len, by_episode.values()))
-        session.progress("candidates", done, len(points))
+        points, do = self._drawn(agent), partial(try_points, self.variant.sampling, self.seed)
+        key, group = attrgetter("key"), attrgetter("group")
+        stage = Stage("candidates", "points", points, key, group, do, self._store, at_once=AT_ONCE)
+        await session.work(self.run, stage)
 
-        def work(scorer: CandidateScorer, owed: list[WritePoint]) -> Any:
-            return lambda: asyncio.gather(*(self._try(scorer, point, given.get(point.key)) for point in owed))
-
-        async for found in in_order((work(scorers[key], owed) for key, owed in sorted(by_episode.items())), AT_ONCE):
-            for point, candidates in found:
-                if isinstance(candidates, Trouble):
-                    self.run.append("troubles", point.key, candidates)
-                else:
-                    self.run.extend("candidates", [(f"{point.key}:{one.index:02d}", one) for one in candidates])
-                self.run.append("points", point.key, point)
-                done += 1
-            session.progress("candidates", done, len(points))
-
-    async def _try(
-        self, scorer: CandidateScorer, point: WritePoint, given: Sequence[Candidate] | None
-    ) -> tuple[WritePoint, "list[Candidate] | Trouble"]:
-        """A model or game that fails costs its point and no other."""
-        try:
-            return point, await (scorer.candidates(point) if given is None else scorer.played_on(point, given))
-        except (ModelError, GameError) as error:
-            return point, Trouble(point.key, str(error))
+    def _store(self, tried: "Tried") -> None:
+        """The point's own line goes last and makes it count."""
+        point, candidates, searches = tried
+        keep_searches(self.run, point.key, searches)
+        if isinstance(candidates, Trouble):
+            self.run.append("troubles", point.key, candidates)
+        else:
+            self.run.extend("candidates", [(f"{point.key}:{one.index:02d}", one) for one in candidates])
+        self.run.append("points", point.key, point)
 
     def groups(self) -> dict[str, list[Candidate]]:
         """Stored candidates by point, in the order of their samples, as far as the variant may use them."""
@@ -223,7 +235,9 @@ class Round:
         return {key: kept for key, group in sorted(found.items()) if (kept := self.variant.usable(group))}
 
     def examples(self, archive: Archive) -> list[Example]:
-        """Round 0: the best candidate of every point."""
+        """What is imitated: in round 0 the best candidate of every point, of chains all writes of the chosen one."""
+        if self.variant.chains:
+            return self._chained(archive)
         asked = self._messages(archive)
         return [Example(asked[key], best(group, self.variant.score).state) for key, group in self.groups().items()]
 
@@ -248,27 +262,37 @@ class Round:
     def _played(self) -> list[Played]:
         return [played for played in stored(self.source) if played.episode.error is None]
 
-    def _scorer(self, played: Played, agent: Agent) -> CandidateScorer:
-        return CandidateScorer(played, agent, self.variant.sampling, self.config.writer, self.seed)
-
-    def _drawn(
-        self, agent: Agent
-    ) -> tuple[list[WritePoint], dict[str, CandidateScorer], Mapping[str, Sequence[Candidate]]]:
-        """The round's write points, what tries candidates on their episodes, and candidates that are there already."""
-        variant, played = self.variant, self._played()
+    def _drawn(self, agent: Agent) -> list[OpenPoint]:
+        """The round's write points, with candidates that are there already."""
+        variant, played = self.variant, {one.episode.key: one for one in self._played()}
         given = {} if variant.samples else grouped(self.source)
         if variant.samples:
-            horizon = self.config.writer.horizon
-            supply = [point for one in played for point in points_of(one.episode, one.steps, horizon)]
+            supply = [point for one in played.values() for point in points_of(one.episode, one.steps, variant.horizon)]
             points = sample_points(supply, variant.points, variant.phase_a_share, "points", self.seed, self.number)
         else:
             scored = [point for point in self.source.read("points", WritePoint) if point.key in given]
             points = returns_sample(scored, variant.points, variant.phase_a_share, "outcome", self.seed, self.number)
-        used = {point.episode for point in points}
-        scorers = {one.episode.key: self._scorer(one, agent) for one in played if one.episode.key in used}
+        drawn = [OpenPoint(point, played[point.episode], given.get(point.key)) for point in points]
         # Drawn first and left out after, so that what is left is part of what the main line has in these episodes.
-        kept = [point for point in points if not variant.reachable or scorers[point.episode].reachable(point)]
-        return kept, scorers, given
+        return [one for one in drawn if not variant.reachable or one.reachable(agent.worlds.domain)]
+
+    def _chained(self, archive: Archive) -> list[Example]:
+        played, groups = {one.episode.key: one for one in self._played()}, self.groups()
+        prompts, found = load_prompts(self.config.agent.prompts), []
+        with closing(Worlds(archive)) as worlds:
+            for point in self.points():
+                rng = rng_of("chain", self.seed, self.number, point.key)
+                chosen = self.variant.learnt(groups[point.key], rng) if point.key in groups else None
+                one = played[point.episode]
+                system = prompts.writer(instruction_of(split_name(one.episode.job.cell.memory)[0]), point.budget)
+                with worlds.playing(one.episode.job.game) as world:
+                    view, previous = request_at(one.steps, point.step, world.goal)
+                    for place, state in enumerate((chosen.state, *chosen.chain) if chosen else ()):
+                        if place:
+                            view, _ = request_at(one.steps, point.step + place, world.goal)
+                        found.append(Example(writer_messages(system, view, previous), state))
+                        previous = state
+        return found
 
     def _messages(self, archive: Archive) -> dict[str, tuple[Message, ...]]:
         """The writer's requests by point, as they were sent; no model is needed to write them again."""

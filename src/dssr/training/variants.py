@@ -1,14 +1,25 @@
 """The writers that are trained: what each changes about the one way of training."""
 
 from collections.abc import Sequence
+from random import Random
+from typing import Literal
 
 import msgspec
 
 from dssr.config import WriterConfig
 from dssr.errors import UsageError
-from dssr.measure.candidates import Candidate, Sampling
+from dssr.measure.candidates import CHAIN, Candidate, Sampling
 from dssr.types import Record
 
+ChainChoice = Literal["best", "better", "random", "greedy"]
+CHAINS: dict[str, ChainChoice] = {
+    "chains": "best",
+    "chains-better": "better",
+    "chains-random": "random",
+    "chains-greedy": "greedy",
+}
+"""Ways of training beyond the method, on whole chains of rewrites. The last two are controls: what they gain is gained
+by imitating oneself, without any choice."""
 MAIN = "dssr"
 """The variant whose candidates others learn from."""
 
@@ -37,10 +48,28 @@ class Variant(Record, frozen=True):
     """Of the points drawn, those after the reveal are kept only if their input state still holds a fact of the task:
     what is gone stays gone."""
 
+    chains: ChainChoice | None = None
+    """Learns all writes of a whole sampled chain of rewrites, and which one of a point; None learns one write."""
+    horizon: int = 0
+    """Steps within which a point's decisions lie."""
+    fillers: tuple[int, ...] = ()
+    """Filler of the episodes that each round collects, the last one from then on; drawn evenly when empty."""
+
     @property
     def sampling(self) -> Sampling:
         """How its candidates are made."""
-        return Sampling(self.candidates, self.temperature)
+        return Sampling(self.candidates, self.temperature, self.chains is not None)
+
+    def walks(self, number: int) -> tuple[int, ...]:
+        """Fillers among which the episodes of a round draw; none when those of the protocol."""
+        return self.fillers[min(number, len(self.fillers) - 1) :][:1]
+
+    def learnt(self, chains: Sequence[Candidate], rng: Random) -> Candidate | None:
+        """The chain of a point that is learnt, if any."""
+        greedy, best = chains[0], max(chains, key=lambda one: (one.scores[self.score], -one.index))
+        if self.chains == "better":
+            return best if best.scores[self.score] > greedy.scores[self.score] else None
+        return {"best": best, "greedy": greedy}.get(self.chains or "", rng.choice(list(chains)))
 
     @property
     def by_return(self) -> bool:
@@ -69,8 +98,13 @@ class Variant(Record, frozen=True):
 
 
 def names(config: WriterConfig) -> tuple[str, ...]:
-    """Every variant that a configuration can train, the main one first."""
+    """Every variant of the method that a configuration can train, the main one first."""
     return (MAIN, *(f"k{size}" for size in config.targets[:-1]), "no-hint", "outcome", "a4")
+
+
+def every_name(config: WriterConfig) -> tuple[str, ...]:
+    """The same with those beyond the method."""
+    return (*names(config), *CHAINS)
 
 
 def variant_of(name: str, config: WriterConfig) -> Variant:
@@ -84,7 +118,16 @@ def variant_of(name: str, config: WriterConfig) -> Variant:
         gap=config.gap,
         candidates=config.candidates,
         temperature=config.candidate_temperature,
+        horizon=config.horizon,
     )
+    chains: dict[str, object] = {
+        "score": CHAIN,
+        "points": config.chain_points,
+        "candidates": config.chain_candidates,
+        "temperature": config.chain_temperature,
+        "horizon": config.chain_horizon,
+        "fillers": config.chain_fillers,
+    }
     shared: dict[str, object] = {"collects_from": None, "samples": False}
     changes: dict[str, dict[str, object]] = {
         MAIN: {},
@@ -104,7 +147,8 @@ def variant_of(name: str, config: WriterConfig) -> Variant:
             "first": 1,
             "collects_from": 2,
         },
+        **{other: {"chains": choice, **chains} for other, choice in CHAINS.items()},
     }
     if name not in changes:
-        raise UsageError(f"There is no variant {name!r}; use one of {', '.join(names(config))}.")
+        raise UsageError(f"There is no variant {name!r}; use one of {', '.join(every_name(config))}.")
     return msgspec.structs.replace(common, **changes[name])

@@ -1,18 +1,37 @@
 """The archive of games: a folder with `archive.json`, `manifest.jsonl` and the files of every game.
 
-A finished archive is never written again. One that is still being made has `manifest.partial.jsonl`
-instead of `manifest.jsonl`, and opens only when asked for as partial.
+A finished archive is never written again. `make_archive` makes what a configuration asks for and goes on after a kill;
+until it is done there is `manifest.partial.jsonl` instead of `manifest.jsonl`, and the archive opens only when asked
+for as partial.
 
 Its test games are sealed: they are listed and their files can be verified, but nothing opens them, unless whoever
 holds the approval says so with `unseal`. A manifest that calls a test game something else is refused.
+
+A packed archive is one `.tar.xz` file with `archive.json`, `manifest.jsonl` and both files of every game, as
+`dssr games make` wrote them. The same archive always packs to the same tar. To pack one again:
+
+    dssr games make --config demo --archive made/demo
+    python -c "from dssr.worlds.archive import pack; pack('made/demo', 'demo.tar.xz')"
+
+The demo's lies in `archives/` beside this file, and `provided` unpacks it where nothing is yet, so that a first run
+makes no games; those of the tests lie in `tests/games/`.
 """
 
+import fcntl
 import hashlib
+import io
+import lzma
+import os
+import tarfile
+import tempfile
+import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import msgspec
@@ -21,12 +40,25 @@ from msgspec import field
 from dssr.config import GamesConfig
 from dssr.config_files import upgraded
 from dssr.errors import GameError, SealError
+from dssr.record.log import (
+    DAMAGE,
+    Content,
+    check_content,
+    clear_drafts,
+    read_digests,
+    sync_folder,
+    write_all,
+    write_digests,
+    write_whole,
+)
 from dssr.types import Game, Record, Split
-from dssr.worlds.base import Domain, World, find_domain
+from dssr.worlds.base import Domain, GamePlan, World, find_domain
 
 SETTINGS = "archive.json"
 MANIFEST = "manifest.jsonl"
 PARTIAL = "manifest.partial.jsonl"
+PUBLIC_FILE = 0o644
+"""Games are nobody's own: one archive may serve many users."""
 
 
 class Settings(Record, frozen=True):
@@ -40,6 +72,9 @@ class Settings(Record, frozen=True):
 class Archive:
     """Games made once, found by id. Open with `Archive.open`."""
 
+    elsewhere = True
+    """Whether another process can open it, by its folder."""
+
     def __init__(self, folder: Path, settings: Settings, games: tuple[Game, ...]) -> None:
         self.folder = folder
         self.settings = settings
@@ -52,6 +87,8 @@ class Archive:
         folder = Path(folder)
         settings = read_settings(folder)
         if (folder / MANIFEST).exists():
+            for name, content in (read_digests(folder) or {}).items():  # archives of before have none
+                check_content(folder / name, content)
             return cls(folder, settings, read_manifest(folder / MANIFEST))
         if not partial:
             raise GameError(f"Archive {folder} is only half made: finish it with `dssr games make --resume`.")
@@ -193,19 +230,25 @@ def read_settings(folder: Path) -> Settings:
         return msgspec.convert(upgraded(plain), Settings)
     except OSError as error:
         raise GameError(f"{folder} is no game archive: make one with `dssr games make`.") from error
-    except msgspec.MsgspecError as error:
+    except (*DAMAGE, TypeError, ValueError) as error:
         raise GameError(f"{folder / SETTINGS} is damaged ({error}): restore it or make the archive anew.") from error
 
 
 def read_manifest(file: Path) -> tuple[Game, ...]:
     """The games listed in a manifest; a last line cut short by a kill is not a game yet."""
-    *lines, _ = file.read_bytes().split(b"\n")
     try:
+        *lines, _ = file.read_bytes().split(b"\n")
         games = [msgspec.json.decode(line, type=Game) for line in lines]
-    except msgspec.DecodeError as error:
+    except (*DAMAGE, OSError) as error:
         raise GameError(f"{file} is damaged ({error}): restore it or make the archive anew.") from error
+    seen: set[str] = set()
     for game in games:
         _refuse_other_split(file, game)
+        if Path(game.file).is_absolute() or ".." in Path(game.file).parts:
+            raise GameError(f"{file} was altered: game {game.id} lies outside the archive; restore it.")
+        if game.id in seen:
+            raise GameError(f"{file} was altered: it lists {game.id} twice; restore it.")
+        seen.add(game.id)
     return tuple(sorted(games, key=lambda game: (game.level, game.split, game.id)))
 
 
@@ -217,3 +260,217 @@ def _refuse_other_split(file: Path, game: Game) -> None:
             f"{file} was altered: it lists {game.id} as a {game.split} game of level {game.level}, but its name or the "
             "command that made it says otherwise; restore the archive."
         )
+
+
+OnProgress = Callable[[int, int], None]
+"""Told how many games are made, and of how many."""
+
+
+# ---------------------------------------------------------------- making
+
+
+def make_archive(
+    config: GamesConfig,
+    folder: str | Path,
+    workers: int = 1,
+    on_progress: OnProgress | None = None,
+    resume: bool = True,
+) -> Archive:
+    """Makes what is missing of an archive. A finished one is refused; a begun one is, without `resume`."""
+    folder = Path(folder)
+    if not resume and (folder / SETTINGS).exists() and not (folder / MANIFEST).exists():
+        raise GameError(f"Archive {folder} is only half made: finish it with --resume, or choose another folder.")
+    domain = find_domain(config.world)
+    settings = Settings(games=domain.settled(config), engine=domain.engine)
+    plans = domain.plans(settings.games)
+    folder.mkdir(parents=True, exist_ok=True)
+    with only_maker(folder):
+        prepare(folder, settings)
+        partial = folder / PARTIAL
+        known = {game.id for game in read_manifest(partial)} if partial.exists() else set()
+        todo = [plan for plan in plans if plan.id not in known]
+        make_all(domain, folder, todo, workers, lambda done: on_progress and on_progress(len(known) + done, len(plans)))
+        _store_digests(folder, partial)
+        os.replace(partial, folder / MANIFEST)
+        sync_folder(folder)
+    return Archive.open(folder)
+
+
+@contextmanager
+def only_maker(folder: Path) -> Iterator[None]:
+    """Two processes must not make one archive; the lock goes with the process that holds it."""
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise GameError(f"Archive {folder} is being made by another process: wait for it.") from None
+        yield
+
+
+def prepare(folder: Path, settings: Settings) -> None:
+    """Writes the settings of a new archive, or checks that a begun one has the same."""
+    if (folder / MANIFEST).exists():
+        raise GameError(f"Archive {folder} is finished and never made again: choose another folder or delete it.")
+    clear_drafts(folder)
+    if not (folder / SETTINGS).exists():
+        content = msgspec.json.format(msgspec.json.encode(settings), indent=2) + b"\n"
+        write_whole(folder / SETTINGS, content, PUBLIC_FILE)
+    elif read_settings(folder) != settings:
+        raise GameError(f"Archive {folder} was begun with other settings: choose another folder or delete it.")
+    partial = folder / PARTIAL
+    if partial.exists():
+        whole, newline, _ = partial.read_bytes().rpartition(b"\n")
+        write_whole(partial, whole + newline, PUBLIC_FILE)
+
+
+def _store_digests(folder: Path, manifest: Path) -> None:
+    """What a finished archive holds: a list with a game more or less would change every number without a word."""
+    files = {SETTINGS: folder / SETTINGS, MANIFEST: manifest}
+    write_digests(folder, {name: Content.in_file(file) for name, file in files.items()}, PUBLIC_FILE)
+
+
+TOGETHER = 16
+"""Games made by one process, which is then replaced: the first costs three times as much as each further one."""
+
+
+def make_all(
+    domain: Domain, folder: Path, plans: list[GamePlan], workers: int, on_done: Callable[[int], object]
+) -> None:
+    """Makes the planned games and lists each as soon as its files are in place."""
+    (folder / "games").mkdir(exist_ok=True)
+    size = max(1, min(TOGETHER, -(-len(plans) // workers)))
+    parts = [plans[start : start + size] for start in range(0, len(plans), size)]
+    made: SimpleQueue[Game | Exception | None] = SimpleQueue()
+    stopped = threading.Event()
+
+    def work(part: list[GamePlan]) -> None:
+        try:
+            for game in domain.make(part, folder):
+                made.put(game)
+                if stopped.is_set():
+                    return
+            made.put(None)
+        except Exception as error:  # raised again where the games are listed
+            made.put(error)
+
+    with (folder / PARTIAL).open("ab", buffering=0) as manifest, ThreadPoolExecutor(workers) as pool:
+        for part in parts:
+            pool.submit(work, part)
+        done = ended = 0
+        on_done(done)
+        try:
+            while ended < len(parts):
+                found = made.get()
+                if isinstance(found, Exception):
+                    raise found
+                if found is None:
+                    ended += 1
+                    continue
+                write_all(manifest.fileno(), msgspec.json.encode(found) + b"\n")
+                done += 1
+                on_done(done)
+        finally:
+            stopped.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+# ---------------------------------------------------------------- packed archives
+
+FOLDER = Path(__file__).parent / "archives"
+"""Of the packed archives that come with the package."""
+SUFFIX = ".tar.xz"
+
+
+def provided(folder: str | Path) -> Path:
+    """The folder of an archive, unpacked first if nothing is there and an archive of this name is shipped."""
+    folder = Path(folder)
+    packed = FOLDER / f"{folder.name}{SUFFIX}"
+    if not packed.exists():
+        return folder
+    try:
+        empty = not folder.exists() or not any(folder.iterdir())
+    except OSError as error:
+        raise GameError(f"Archive {folder} cannot be read ({error.strerror}): choose another data folder.") from error
+    if empty:
+        unpack(packed, folder)
+    elif not (folder / SETTINGS).exists():
+        raise GameError(f"{folder} holds no whole archive: delete it, and the one shipped with dssr is unpacked there.")
+    return folder
+
+
+def pack(folder: str | Path, file: str | Path) -> None:
+    """Writes a finished archive, without its stored steps, into one file."""
+    archive = Archive.open(folder)
+    names = [SETTINGS, MANIFEST]
+    for game in archive.games():
+        archive.verify(game)
+        names += [str(part.relative_to(archive.folder)) for part in archive.domain.files(archive.folder / game.file)]
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for name in sorted(names):
+            content = (archive.folder / name).read_bytes()
+            if name == MANIFEST:  # games are listed as they are finished, which differs from time to time
+                content = b"".join(sorted(content.splitlines(keepends=True)))
+            tar.addfile(_member(name, len(content)), io.BytesIO(content))
+    Path(file).write_bytes(lzma.compress(plain.getvalue(), preset=9 | lzma.PRESET_EXTREME))
+
+
+def unpack(file: str | Path, folder: str | Path) -> None:
+    """Makes the folder of a packed archive: whole, with every digest checked, or not at all.
+
+    When two processes unpack at once, the first to finish provides the folder and both can use it.
+    """
+    file, folder = Path(file), Path(folder)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        clear_drafts(folder.parent, folder.name)
+        with tempfile.TemporaryDirectory(f".{os.getpid()}.part", f".{folder.name}.", folder.parent) as scratch:
+            made = Path(scratch) / folder.name
+            made.mkdir()  # the scratch folder itself is closed to other users
+            _write_members(file, made)
+            _check(file, made)
+            _store_digests(made, made / MANIFEST)
+            try:
+                os.rename(made, folder)
+            except OSError:
+                if not (folder / MANIFEST).exists():
+                    raise
+    except OSError as error:
+        raise GameError(
+            f"{file.name} cannot be unpacked into {folder} ({error.strerror}): choose another data folder."
+        ) from error
+
+
+def _member(name: str, size: int) -> tarfile.TarInfo:
+    """A file in the tar, with nothing of the machine or the day: time 0, owner 0."""
+    member = tarfile.TarInfo(name)
+    member.size = size
+    member.mode = 0o644
+    return member
+
+
+def _write_members(file: Path, folder: Path) -> None:
+    try:
+        with tarfile.open(fileobj=io.BytesIO(lzma.decompress(file.read_bytes()))) as tar:
+            for member in tar:
+                target = folder / member.name
+                content = tar.extractfile(member)
+                if content is None or ".." in Path(member.name).parts or Path(member.name).is_absolute():
+                    raise GameError(f"{file} holds {member.name!r}, which is no file of an archive: pack it again.")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content.read())
+    except (lzma.LZMAError, tarfile.TarError, EOFError) as error:
+        raise GameError(f"{file} is damaged ({error}): restore it or install dssr again.") from error
+
+
+def _check(file: Path, folder: Path) -> None:
+    """Refuses games that are not the listed ones."""
+    for name in (SETTINGS, MANIFEST):
+        if not (folder / name).exists():
+            raise GameError(f"{file} is damaged ({name} is missing): restore it or install dssr again.")
+    archive = Archive.open(folder)
+    for game in archive.games():
+        try:
+            archive.verify(game)
+        except GameError:
+            raise GameError(f"{file} is damaged (game {game.id} is altered): install dssr again.") from None

@@ -12,10 +12,13 @@
 Nothing outside `dssr.worlds` knows which world it is; `dssr.testing.WorldSuite` checks an implementation.
 """
 
+import asyncio
 import importlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -25,7 +28,7 @@ from dssr.seeds import rng_of
 from dssr.types import LABELS, Game, Kind, Moment, Options, Record, Split, Step
 from dssr.types import Protocol as WalkProtocol
 
-DOMAINS = {"cooking": "dssr.worlds.cooking.domain:COOKING"}
+DOMAINS = {"cooking": "dssr.worlds.cooking.world:COOKING", "logs": "dssr.traces.trace:LOGS"}
 """Name of a kind of world, as `games.world` gives it, to where its `Domain` lies."""
 
 
@@ -74,7 +77,7 @@ class Secret(NamedTuple):
     """The world's own word for it, for the report of a leak."""
     text: str
     form: Literal["line", "plan", "code"]
-    """`line`: words that a writer could put together, or once guess, itself. `plan`: actions, one a line; a few in a
+    """`line`: words that a writer could put together itself. `plan`: actions, one a line; a few in a
     row are searched for, however joined. `code`: a notation that nobody writes by chance."""
 
 
@@ -126,6 +129,15 @@ class World(Protocol):
 
     def close(self) -> None:
         """Let go of what the world holds open."""
+        ...
+
+
+@runtime_checkable
+class SlowWorld(Protocol):
+    """A world whose new steps take long, as another process computes them; it can be played from several threads."""
+
+    def knows(self, node: Node, action: str) -> bool:
+        """Whether the step was played before, and costs nothing now."""
         ...
 
 
@@ -216,8 +228,8 @@ class Domain(Protocol):
         """Every game of a configuration, in the order of making."""
         ...
 
-    def make(self, plan: GamePlan, folder: Path) -> Game:
-        """Make one game, its files in `games/` of the archive's folder."""
+    def make(self, plans: Sequence[GamePlan], folder: Path) -> Iterator[Game]:
+        """Make games, their files in `games/` of the archive's folder; each is given out as soon as it is whole."""
         ...
 
     def files(self, path: Path) -> tuple[Path, ...]:
@@ -278,3 +290,81 @@ def follow(world: World, node: Node) -> tuple[Node, ...]:
     while policy := nodes[-1].moment.privileged.policy:
         nodes.append(world.step(nodes[-1], policy[0]))
     return tuple(nodes)
+
+
+# ---------------------------------------------------------------- for those who play many at once
+
+T = TypeVar("T")
+
+
+async def stepped(world: World, node: Node, action: str) -> Node:
+    """`world.step` that holds nobody up: what has to be computed first is awaited, what is known comes at once."""
+    if not isinstance(world, SlowWorld) or world.knows(node, action):
+        return world.step(node, action)
+    return await _elsewhere(partial(world.step, node, action))
+
+
+async def walked(world: World, protocol: WalkProtocol, filler: int) -> tuple[WalkStep, ...]:
+    """`world.walk` that holds nobody up."""
+    if not isinstance(world, SlowWorld):
+        return world.walk(protocol, filler)
+    return await _elsewhere(partial(world.walk, protocol, filler))
+
+
+class StepQueue:
+    """Does what waits in a thread, all of it together: whoever asked is answered when all is done. So a model that is
+    asked next gets its prompts in one batch, as if the loop had been held up meanwhile."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
+        self._busy = False
+
+    def put(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+        """The future of one piece of work."""
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._waiting.append((work, future))
+        if not self._busy:
+            self._busy = True
+            self._loop.call_soon(self._start)  # others may ask in the same round
+        return future
+
+    def _start(self) -> None:
+        batch, self._waiting = self._waiting, []
+        self._busy = bool(batch)
+        if batch:
+            done = self._loop.run_in_executor(None, _outcomes, [work for work, _ in batch])
+            done.add_done_callback(partial(self._hand_out, [future for _, future in batch]))
+
+    def _hand_out(self, futures: "list[asyncio.Future[Any]]", done: "asyncio.Future[list[Any]]") -> None:
+        if done.cancelled():  # the loop is being shut down
+            return
+        for future, outcome in zip(futures, done.result(), strict=True):
+            if future.done():
+                continue
+            if isinstance(outcome, Exception):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+        self._start()
+
+
+_queues: "WeakKeyDictionary[asyncio.AbstractEventLoop, StepQueue]" = WeakKeyDictionary()
+
+
+async def _elsewhere(work: Callable[[], T]) -> T:
+    loop = asyncio.get_running_loop()
+    if loop not in _queues:
+        _queues[loop] = StepQueue(loop)
+    return await _queues[loop].put(work)
+
+
+def _outcomes(works: list[Callable[[], Any]]) -> list[Any]:
+    """What each gives, or the error that it raises."""
+    found: list[Any] = []
+    for work in works:
+        try:
+            found.append(work())
+        except Exception as error:  # handed to whoever asked for it
+            found.append(error)
+    return found

@@ -4,9 +4,8 @@ import pytest
 from tests.models.scripted.conftest import Walk
 
 from dssr.models.scripted import FORMATS, Format, parse, render, understand
-from dssr.models.scripted.claims import Claim
+from dssr.models.scripted.claims import Claim, replay
 from dssr.models.scripted.formats import SLOTS
-from dssr.models.scripted.update import replay
 from dssr.models.scripted.writer import noted
 
 

@@ -12,7 +12,7 @@ from dssr.agent.reader import Reader
 from dssr.errors import ModelError
 from dssr.models.base import Choose, Generate, Message
 from dssr.models.scripted import FORMATS, ScriptedModel, parse
-from dssr.models.scripted.prompts import order_of
+from dssr.models.scripted.formats import order_of
 from dssr.types import LABELS, Cell, Job, Played, View
 from dssr.worlds.archive import Archive, Worlds
 

@@ -2,8 +2,7 @@
 
 from tests.models.scripted.conftest import Walk
 
-from dssr.models.scripted.claims import FLOOR, Claim, look, things
-from dssr.models.scripted.update import exits, replay, update
+from dssr.models.scripted.claims import FLOOR, Claim, exits, look, replay, things, update
 
 WAYS = {f"{direction}_of": direction for direction in ("north", "south", "east", "west")}
 

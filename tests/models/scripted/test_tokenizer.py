@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dssr.models.scripted.model import WordTokenizer
+from dssr.models.scripted.model import WordTokenizer, count_tokens
 from dssr.types import LABELS
 
 tokenizer = WordTokenizer()
@@ -16,6 +16,7 @@ def test_text_comes_back(text: str) -> None:
     assert tokenizer.decode(ids) == text
     assert all(0 < number < 2**63 for number in ids)
     assert len(ids) <= len(text)
+    assert len(ids) == count_tokens(text)
 
 
 @given(st.text(), st.integers(0, 50))

@@ -6,13 +6,14 @@ import re
 import pytest
 from tests.models.scripted.conftest import Walk
 
-from dssr.models.scripted import FORMATS, Format, ScriptedModel, parse, rewrite
-from dssr.models.scripted.claims import Claim
-from dssr.models.scripted.update import replay
-from dssr.models.scripted.writer import noted
+from dssr.models.scripted import FORMATS, Format, parse, rewrite
+from dssr.models.scripted import claims as reading
+from dssr.models.scripted.claims import Claim, blocks, look, replay, update
+from dssr.models.scripted.model import count_tokens
+from dssr.models.scripted.writer import _merged, noted
 from dssr.types import View
 
-count = ScriptedModel()._count
+count = count_tokens
 
 
 def write_all(walk: Walk, style: Format, budget: int, retention: float, seed: int = 0) -> str:
@@ -140,3 +141,27 @@ def test_what_was_touched_last_stands_first_and_guide_puts_the_recipe_before_it(
 
 def write(style: Format, old: str, view: View) -> str:
     return rewrite(style, 10_000, old, view, random.Random(0), 1.0, count)
+
+
+def test_a_history_is_read_once_for_all_samples(walks: dict[str, Walk]) -> None:
+    """Catches a history replayed for each of eight samples, or anew for each longer one, and a stored reading that
+    differs from a fresh one or that a sample changes."""
+    walk = walks["valid-9-000"]
+    history = walk.history
+    views = [View(walk.goal, None, history[: history.index(f"> {step.action}")]) for step in walk.steps[20:40:5]]
+    seeds = range(8)
+
+    def states() -> list[str]:
+        return [rewrite("summary", 64, "", view, random.Random(seed), 0.8, count) for view in views for seed in seeds]
+
+    for memo in (reading._replayed, reading._stepped, _merged):
+        memo.cache_clear()
+    first = states()
+    read = reading._stepped.cache_info().misses
+    assert read <= 2 * len(blocks(history))
+    assert states() == first
+    assert reading._stepped.cache_info().misses == read
+    fresh: list[Claim] = []
+    for action, observation in blocks(views[-1].observation):
+        fresh = update(fresh, action, look(observation))
+    assert replay([], views[-1].observation) == fresh

@@ -12,12 +12,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dssr.config import GamesConfig
+from dssr.config import GamesConfig, load
 from dssr.errors import ConfigError, DssrError, GameError, SealError
-from dssr.measure.archives import size_rows
-from dssr.worlds.archive import MANIFEST, PARTIAL, SETTINGS, Archive, Worlds, read_settings
+from dssr.measure.archives import game_stats
+from dssr.types import Standing
+from dssr.worlds.archive import MANIFEST, PARTIAL, SETTINGS, Archive, Worlds, make_archive, read_manifest, read_settings
 from dssr.worlds.cooking.generate import ROOM_SEEDS, plan_games
-from dssr.worlds.make import make_archive
 
 MAKING = pytest.mark.timeout(3600)
 """Making games takes what it takes on a busy machine; the limit only ends what hangs."""
@@ -45,7 +45,7 @@ def test_making_survives_a_kill_and_repeats_exactly(archive: Archive, tmp_path: 
     """
     folder = tmp_path / "made"
     code = (
-        "from dssr.config import GamesConfig; from dssr.worlds.make import make_archive; import msgspec\n"
+        "from dssr.config import GamesConfig; from dssr.worlds.archive import make_archive; import msgspec\n"
         f"config = msgspec.json.decode({msgspec.json.encode(ONE)!r}, type=GamesConfig)\n"
         f"make_archive(config, {str(folder)!r}, 1, lambda done, total: done and (print(flush=True), sys.stdin.read()))"
     )
@@ -202,8 +202,39 @@ def test_sealed_games_are_checked_by_their_files_alone(archive: Archive, tmp_pat
     (tmp_path / MANIFEST).write_bytes(msgspec.json.encode(game) + b"\n")
     copy = Archive.open(tmp_path)
     assert copy.check(game.id, 50) == ()
-    assert size_rows(copy, copy.games(), "post", (0,), len) == []
+    assert game_stats(load("scripted"), folder=tmp_path, workers=1) == []
     assert not (tmp_path / "trees").exists()
     with (tmp_path / game.file).open("ab") as written:
         written.write(b"x")
     assert "altered" in copy.check(game.id, 50)[0]
+
+
+def test_statistics_are_the_same_from_any_number_of_workers_and_play_nothing_twice(
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches rows that depend on the order in which workers finish, and stored steps that are played again."""
+    games = [game for game in archive.games() if game.level == 1 and game.split != "test"][:2]
+    for name in (SETTINGS, Path(games[0].file).parts[0]):
+        (tmp_path / name).symlink_to((archive.folder / name).resolve())
+    (tmp_path / MANIFEST).write_bytes(b"".join(msgspec.json.encode(game) + b"\n" for game in games))
+    rows = game_stats(load("scripted"), folder=tmp_path, workers=2)
+    assert [row["games"] for row in rows] == [2]
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a stored step was played")
+
+    monkeypatch.setattr("dssr.worlds.cooking.world.play", refuse)
+    monkeypatch.setattr("dssr.worlds.cooking.world.begin", refuse)
+    seen: list[Standing] = []
+    assert game_stats(load("scripted"), folder=tmp_path, workers=1, progress=seen.append) == rows
+    assert seen == [Standing("games measured", done, 2) for done in range(3)]
+
+
+@pytest.mark.parametrize("file", ["../outside.z8", "/etc/passwd", "games/../../x.z8"])
+def test_paths_that_leave_the_archive_are_refused(fresh_archive: Archive, tmp_path: Path, file: str) -> None:
+    """Catches a list of games that has files read, and steps written, outside of its folder."""
+    game = msgspec.structs.replace(fresh_archive.games("train")[0], file=file)
+    manifest = tmp_path / "manifest.jsonl"
+    manifest.write_bytes(msgspec.json.encode(game) + b"\n")
+    with pytest.raises(GameError, match="outside the archive"):
+        read_manifest(manifest)

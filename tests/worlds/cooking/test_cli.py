@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 from dssr.cli import games
 from dssr.errors import GameError
 from dssr.measure.archives import counter
+from dssr.record.log import DIGESTS
 from dssr.worlds.archive import Archive
 
 CONFIG = """
@@ -50,7 +51,7 @@ def test_check_passes_good_games_and_names_bad_ones(fresh_archive: Archive, tmp_
     """Catches a check that says yes to an altered file, or that does not fail when a game does."""
     one = fresh_archive.folder / "one"
     small = tmp_path / "small"
-    shutil.copytree(one.resolve(), small, ignore=shutil.ignore_patterns("trees"))
+    shutil.copytree(one.resolve(), small, ignore=shutil.ignore_patterns("trees", DIGESTS))
     lines = (small / "manifest.jsonl").read_bytes().splitlines(keepends=True)[:2]
     (small / "manifest.jsonl").write_bytes(b"".join(lines))
     good = run("check", "--archive", str(small), "--json")
@@ -89,7 +90,8 @@ def test_stats_rows(archive: Archive, tmp_path: Path) -> None:
         *[(rooms, filler) for rooms in (6, 12) for filler in (0, 10, 20, 40)],
     ]
     names = {"level", "filler", "phase_a_steps", "phase_b_steps", "history_tokens_mean", "history_tokens_max", "games"}
-    assert all(set(row) == names for row in rows)
+    assert all(set(row) == names | {"phase_a_error", "phase_b_error"} for row in rows)
+    assert all((row["phase_b_error"] is None) == (row["games"] == 1) for row in rows)
     assert {row["level"]: row["games"] for row in rows} == {1: 2, 6: 1, 12: 1}
     six = {row["filler"]: row for row in rows if row["level"] == 6}
     assert six[40]["phase_a_steps"] == six[0]["phase_a_steps"] + 40

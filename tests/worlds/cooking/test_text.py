@@ -2,7 +2,7 @@
 
 import pytest
 
-from dssr.worlds.cooking.words import brief, clean, room_header, with_inventory
+from dssr.worlds.cooking.recipe import brief, clean, room_header, with_inventory
 
 BAR = "\n>" + " " * 60 + "-= Living Room =-3/12"
 

@@ -231,3 +231,12 @@ def test_a_closed_world_refuses_new_steps(fresh_archive: Archive) -> None:
     world.close()
     with pytest.raises(GameError, match="closed"):
         world.step(world.start(), "look")
+
+
+def test_a_linked_tree_is_not_followed(tmp_path: Path) -> None:
+    """Catches steps appended to whatever file a link in somebody's archive points to."""
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "game.1.jsonl").symlink_to(tmp_path / "precious")
+    with pytest.raises(GameError, match="symbolic link"):
+        StepTree(tmp_path / "game.1.jsonl")
+    assert (tmp_path / "precious").read_text() == "mine"

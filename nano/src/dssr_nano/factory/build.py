@@ -1,7 +1,6 @@
 """The recipe of nano from game archive to model folder. Each part is skipped when its result is there already."""
 
 import shutil
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from dssr.agent.prompts import Prompts, load_prompts, reader_messages, writer_me
 from dssr.errors import UsageError
 from dssr.models.scripted.formats import FORMATS
 from dssr.seeds import rng_of
+from dssr.session import counted
 from dssr.types import Progress as ProgressCallback
 from dssr.types import View
 from dssr.worlds.archive import Archive
@@ -186,11 +186,12 @@ def build(
     for file, each in wanted.items():
         if not each:
             continue
-        collect(archive, games, folder / file, each, WORKERS, partial(tell, file))
+        collect(archive, games, folder / file, each, WORKERS, counted(tell, file))
     ensure_tokenizer(folder, own_tokenizer, spec.start_from)
     plan = plan_of(folder, role, seed, shape)
     torch.set_num_threads(1)  # sums depend on how many threads share them; processes share the work instead
-    train(plan, lambda progress: tell("training", progress.step, plan.steps))
+    told = counted(tell, "training")
+    train(plan, lambda progress: told(progress.step, plan.steps))
     return restore(plan)
 
 

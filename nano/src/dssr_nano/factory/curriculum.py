@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from dssr.worlds.cooking.words import COOKS
+from dssr.worlds.cooking.recipe import COOKS
 from dssr_nano.factory.drill import IN_KITCHENS
 from dssr_nano.factory.hints import AFTER, AGAIN, AIM, BACK, HOME, UNDO
 from dssr_nano.factory.names import FAMILIAR

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from dssr.worlds.cooking.words import COOKS, CUTS, DIRECTIONS, VERBS
+from dssr.worlds.cooking.recipe import COOKS, CUTS, DIRECTIONS, VERBS
 from dssr_nano.factory.hints import thing_of
 from dssr_nano.factory.names import FAMILIAR, WORDS, invented
 

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from dssr.agent.prompts import WRITER_FIELDS, Prompts
 from dssr.models.base import Message
 from dssr.types import LABELS
-from dssr.worlds.cooking.words import DIRECTIONS, VERBS
+from dssr.worlds.cooking.recipe import DIRECTIONS, VERBS
 from dssr_nano.factory.hints import CueTokens, Name
 from dssr_nano.factory.initial_weights import InitVocabulary
 from dssr_nano.factory.names import ROOMS

@@ -42,7 +42,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
-from dssr.worlds.cooking.words import OPPOSITE
+from dssr.worlds.cooking.recipe import OPPOSITE
 
 FETCH, LINE, MATCH, WAY, HELD, WORD, COPY = "fetch", "line", "match", "way", "held", "word", "copy"
 ENTRY, AFTER, AGAIN, HERE, HOME, BACK = "entry", "after", "again", "here", "home", "back"

@@ -8,7 +8,7 @@ import random
 import re
 from collections.abc import Callable, Iterable
 
-from dssr.worlds.cooking.words import CLOCKWISE
+from dssr.worlds.cooking.recipe import CLOCKWISE
 
 # Ordinary words, and those of the foods of the training split; none that only a held-out food has.
 LIST = """

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from dssr.agent.prompts import reader_messages, render_history
 from dssr.models.base import Message
-from dssr.worlds.cooking.words import is_opening
+from dssr.worlds.cooking.recipe import is_opening
 from dssr_nano.factory.drill import ReaderQuestion, directives, marks_of
 from dssr_nano.factory.encoder import NEWLINE, PromptEncoder
 from dssr_nano.factory.hints import AttentionHint, house_hints, question_hints, thing_of

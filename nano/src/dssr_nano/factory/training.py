@@ -20,7 +20,7 @@ from safetensors.torch import save as packed
 from torch import Tensor, nn
 from torch.multiprocessing import get_context
 
-from dssr.record.files import write_whole
+from dssr.record.log import write_whole
 from dssr_nano.factory.curriculum import rate_factor
 from dssr_nano.factory.grow import grow
 from dssr_nano.factory.losses import losses

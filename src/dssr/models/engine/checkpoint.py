@@ -16,29 +16,31 @@ import transformers
 from dssr.config import ModelConfig
 from dssr.errors import ModelError
 from dssr.models.adapters import Adapters, weights_digest
-from dssr.models.engine.blocks import BLOCK, Ids
 from dssr.models.engine.decode import GROUP, LONG_PREFIX, Reply
-from dssr.models.engine.forward import ATTENTION, ROWS
 from dssr.models.engine.hf import HFModel
+from dssr.models.engine.network import ATTENTION
+from dssr.models.engine.prefill import BLOCK, LONG, Ids
 from dssr.models.tokenizers import open_tokenizer
 
-ENGINE = 3
+ENGINE = 5
 """Raised whenever the same weights may give other bits than before, so that stored answers are not mixed."""
-LEAST_KV, MOST_KV = 2**28, 2**31
+LEAST_KV, MOST_KV = 2**27, 2**29
 """Bounds of the memory for keys and values, in bytes; between them a quarter of what is free."""
 CASES = (
-    (BLOCK // 3, 0.0),
-    (BLOCK + 9, 1.0),
-    (BLOCK, 0.0),
-    (2 * BLOCK + 17, 0.0),
-    (LONG_PREFIX + 5, 1.0),
-    (LONG_PREFIX + 5, 1.0),
-    (LONG_PREFIX + BLOCK, 1.0),
-    (LONG_PREFIX + BLOCK, 0.0),
+    (BLOCK // 3, 1),
+    (BLOCK + 9, 1),
+    (BLOCK, 1),
+    (2 * BLOCK + 17, 1),
+    (LONG_PREFIX + 5, 8),
+    (LONG_PREFIX + 5, 8),
+    (LONG_PREFIX + BLOCK, 8),
+    (LONG_PREFIX + BLOCK, 1),
+    (LONG + BLOCK + 3, 1),
 )
-"""Lengths and temperatures of the prompts that a model is tried with: all ways that replies are computed."""
+"""Lengths of the prompts that a model is tried with, and of how many samples each is one: all ways that replies are
+computed."""
 STEPS = 2
-CLOSE = {torch.float32: 1e-3, torch.bfloat16: 0.2}
+CLOSE = {torch.float32: 1e-3, torch.bfloat16: 0.4}
 """How far scores may lie from the stock forward pass, relative to their spread."""
 
 
@@ -55,7 +57,9 @@ def same_in_batch(model: HFModel, adapter: str | None) -> bool:
 def agrees_with_stock(model: HFModel, causal: Any) -> bool:
     """Whether the packed pass computes what transformers' own does, up to rounding."""
     ids = max((ids for ids, _ in _cases(model)), key=len)
+    model.packed.use(None)
     model.adapters.use(None)
+    model.prefiller.clear()
     (prefilled,) = model.prefiller.run([ids], None, keep=False)
     ours = model.packed.logits(prefilled.state[None])[0]
     causal.set_attn_implementation("sdpa")
@@ -71,27 +75,27 @@ def agrees_with_stock(model: HFModel, causal: Any) -> bool:
     return float((ours - stock).abs().max()) <= CLOSE[model.packed.dtype] * (float(stock.std()) + 1e-6)
 
 
-def _cases(model: HFModel) -> list[tuple[Ids, float]]:
-    """Prompts that share a prefix and one that does not, with their temperatures."""
+def _cases(model: HFModel) -> list[tuple[Ids, int]]:
+    """Prompts that share a prefix and one that does not, each with the samples asked of it."""
     rng = random.Random(0)
     most = min(model.tokenizer.inner.vocab_size, 1 << 30) - 1
     shared = [rng.randint(0, most) for _ in range(max(length for length, _ in CASES))]
     other = [rng.randint(0, most) for _ in range(BLOCK // 2)]
     longest = model.context_length - STEPS - 1
-    cases = [*((shared[:length], temperature) for length, temperature in CASES), (other, 0.0)]
-    return [(np.array(ids[:longest], dtype=np.int32), temperature) for ids, temperature in cases]
+    cases = [*((shared[:length], samples) for length, samples in CASES), (other, 1)]
+    return [(np.array(ids[:longest], dtype=np.int32), samples) for ids, samples in cases]
 
 
-def _bits(model: HFModel, cases: list[tuple[Ids, float]], adapter: str | None) -> list[bytes]:
+def _bits(model: HFModel, cases: list[tuple[Ids, int]], adapter: str | None) -> list[bytes]:
     """Scores after each prompt, then the states of a few written tokens."""
-    model.adapters.use(adapter)
-    model.prefiller.cache.clear()
+    model.packed.use(adapter)
+    model.prefiller.clear()
     prefilled = model.prefiller.run([ids for ids, _ in cases], adapter, keep=True)
     scores = model.packed.logits(torch.stack([done.state for done in prefilled]))
     bits = [row.cpu().numpy().tobytes() for row in scores]
     replies = [
-        Reply(place, done.blocks, len(ids), STEPS + 1, temperature, random.Random(0), tokens=[0])
-        for place, ((ids, temperature), done) in enumerate(zip(cases, prefilled, strict=True))
+        Reply(place, done.blocks, len(ids), STEPS + 1, 0.0, samples, random.Random(0), tokens=[0])
+        for place, ((ids, samples), done) in enumerate(zip(cases, prefilled, strict=True))
     ]
     model.decoder.admit(replies)
     for _ in range(STEPS):
@@ -153,18 +157,23 @@ def _read(folder: str, config: ModelConfig, device: str) -> Any:
 
 
 def _settle(model: HFModel, causal: Any, config: ModelConfig, device: str) -> str:
-    """Picks a thread count that keeps results independent of the batch; returns the numerics, for the fingerprint."""
-    wanted = config.threads or torch.get_num_threads()
-    if not agrees_with_stock(model, causal):
-        raise ModelError(f"{config.path} computes something dssr does not know; use the vllm backend for it.")
-    invariant = False
-    # Some matrix products round differently by row count on several threads, and none do on one.
-    for threads in (wanted,) if config.threads or wanted == 1 or device != "cpu" else (wanted, 1):
-        torch.set_num_threads(threads)
+    """Picks the fastest way to run the network that agrees with the stock one and whose results do not depend on the
+    batch; returns the numerics, for the fingerprint."""
+    # On a CPU one: cores are used by workers, and what is computed must not depend on how many there are.
+    threads = config.threads or (1 if device == "cpu" else torch.get_num_threads())
+    torch.set_num_threads(threads)
+    understood = invariant = False
+    for way in model.packed.ways():
+        if not model.packed.take(way) or not agrees_with_stock(model, causal):
+            continue
+        understood = True
         invariant = all(same_in_batch(model, adapter) for adapter in (None, *model.adapters.names))
-        if invariant:
+        if invariant or device != "cpu":
             break
-    model.prefiller.cache.clear()
+    if not understood:
+        raise ModelError(f"{config.path} computes something dssr does not know; use the vllm backend for it.")
+    model.packed.let_go()
+    model.prefiller.clear()
     if not invariant and device == "cpu":
         raise ModelError(
             f"On this machine {config.path} answers differently alone and in a batch "
@@ -178,7 +187,7 @@ def _settle(model: HFModel, causal: Any, config: ModelConfig, device: str) -> st
     kind = platform.machine() if device == "cpu" else torch.cuda.get_device_name()
     level = torch.backends.cpu.get_cpu_capability() if device == "cpu" else ""
     return (
-        f"engine={ENGINE} {config.dtype} {kind} {level} threads={threads} block={BLOCK} rows={ROWS} "
+        f"engine={ENGINE} {config.dtype} {kind} {level} threads={threads} {way} block={BLOCK}/{LONG} "
         f"prefix={LONG_PREFIX}/{GROUP} invariant={invariant} context={model.context_length} "
         f"torch={torch.__version__} transformers={transformers.__version__}"
     )

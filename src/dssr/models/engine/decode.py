@@ -4,21 +4,21 @@ Every reply has its own row in the buffers of keys and values. Replies whose row
 BLOCK attend together; the rounding is a matter of the reply alone, so its batch changes no bit.
 
 Samples of one long prompt share it: the keys of its full blocks, the *shared prefix*, are kept once and read once for
-GROUP replies. Whether a reply has one is a matter of its request alone, and a group always has the same number of
-rows, so the batch changes no bit here either.
+GROUP replies. Whether a reply has one is a matter of its request alone, which says that it is one of several, and a
+group always has the same number of rows, so the batch changes no bit here either.
 """
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
 import torch
 
-from dssr.models.engine.blocks import BLOCK, Block, kv_of
-from dssr.models.engine.forward import ROWS, PackedModel
+from dssr.models.engine.network import PackedModel
+from dssr.models.engine.prefill import BLOCK, Block, kv_of
 
 LONG_PREFIX = 384
 """Shortest shared prefix, in tokens. Shorter prompts differ from reply to reply, and copies of them are cheap."""
@@ -26,16 +26,17 @@ GROUP = 8
 """Replies that read a prefix together; missing ones are computed in vain."""
 MOST_REPLIES = 128
 """Replies under way at once."""
+SPARE = 2 * BLOCK
+"""Most tokens that a row has room for beyond those it holds."""
+KEPT = 2**26
+"""Bytes up to which a buffer is kept for the next layout: fresh memory costs time, but large layouts are rare."""
 
 
-def shared_prefix(blocks: Sequence[Block], temperature: float) -> tuple[bytes | None, int]:
-    """Key and length of a reply's shared prefix: all but the prompt's last block, if that is long enough.
-
-    Samples have one and greedy replies have none: nobody asks twice for the same greedy reply, and a prefix that
-    only one reply reads costs a whole group of rows.
-    """
+def shared_prefix(blocks: Sequence[Block], samples: int) -> tuple[bytes | None, int]:
+    """Key and length of a reply's shared prefix: all but the prompt's last block, if that is long enough and others
+    are asked of the same prompt. A prefix that only one reply reads would cost a whole group of rows."""
     length = blocks[-1].position if blocks else 0
-    return (blocks[-2].key, length) if temperature > 0 and length >= LONG_PREFIX else (None, 0)
+    return (blocks[-2].key, length) if samples > 1 and length >= LONG_PREFIX else (None, 0)
 
 
 class SharedPrefixes:
@@ -56,11 +57,11 @@ class SharedPrefixes:
         """Where each row stands among them."""
 
     def read(self, layer: int, q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the rows `q` [heads, rows, width], scaled already, see in their prefixes, as `attention` gives it."""
-        heads, _, width = q.shape
+        """What the rows `q` [rows, heads, width] see in their prefixes, as `attention` gives it."""
+        _, heads, width = q.shape
         key_heads = self.prefixes[0].shape[2]
-        asked = q[:, self.filled].reshape(key_heads, -1, len(self.prefixes), GROUP, width)
-        asked = asked.permute(2, 0, 1, 3, 4).reshape(len(self.prefixes), key_heads, -1, width)
+        asked = q[self.filled].view(len(self.prefixes), GROUP, heads, width).transpose(1, 2)
+        asked = asked.reshape(len(self.prefixes), key_heads, -1, width)
         found = [attention(one, *prefix[layer]) for one, prefix in zip(asked, self.prefixes, strict=True)]
         values, weights = (self._rows(parts, heads) for parts in zip(*found, strict=True))
         return values, weights
@@ -70,15 +71,10 @@ class SharedPrefixes:
         return torch.stack(groups).reshape(len(groups), heads, GROUP, -1).transpose(1, 2).flatten(0, 1)[self.places]
 
 
-def attention(
-    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def attention(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention of each batch entry, and the logarithm of the weight that it gives to all of these keys together."""
-    scores = torch.bmm(q, keys.transpose(1, 2)).float()
-    if mask is not None:
-        scores = scores + mask
-    total = scores.logsumexp(-1, keepdim=True)
-    return torch.bmm((scores - total).exp_().to(values.dtype), values), total
+    scores = torch.bmm(q, keys.transpose(1, 2))
+    return torch.bmm(torch.softmax(scores, -1), values), scores.float().logsumexp(-1, keepdim=True)
 
 
 def joined(one: tuple[torch.Tensor, torch.Tensor], other: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
@@ -99,6 +95,8 @@ class Reply:
     """Tokens whose keys and values are known."""
     max_tokens: int
     temperature: float
+    samples: int
+    """How many replies to the same prompt are asked together."""
     noise: random.Random
     """One number per sampled token, so that sampling depends on the request alone."""
     tokens: list[int] = field(default_factory=list)
@@ -111,7 +109,7 @@ class Reply:
     """Length of the shared prefix; what follows it stands in the reply's row."""
 
     def __post_init__(self) -> None:
-        self.prefix, self.prefix_length = shared_prefix(self.blocks, self.temperature)
+        self.prefix, self.prefix_length = shared_prefix(self.blocks, self.samples)
 
     @property
     def own(self) -> int:
@@ -132,13 +130,15 @@ class Decoder:
         self.ends = ends
         self.most_tokens = kv_bytes // model.token_bytes
         self.replies: list[Reply] = []
-        self._kv = model.new_kv(0, model.key_heads, 0)
+        self._kv = torch.empty(0)
+        """[layers, 2, rows, key heads, width, tokens]: tokens last, so that both products of a step read in order."""
         self._memory = [torch.empty(0), torch.empty(0)]
-        """Of the buffers now and of those before, by turns: fresh memory costs more than filling it."""
+        """Of the buffers now and of those before, by turns."""
         self._prefixes: dict[bytes, torch.Tensor] = {}
         self._shared: SharedPrefixes | None = None
         """Of the replies with a shared prefix, whose rows come first."""
         self._runs: list[tuple[int, int, int, torch.Tensor]] = []
+        """Rows of one rounded length, with or without a shared prefix: first row, end, rounded length, mask."""
 
     @property
     def active(self) -> int:
@@ -160,13 +160,13 @@ class Decoder:
         return fits
 
     def wasteful(self) -> bool:
-        """Whether finished replies still cost a whole multiple of ROWS."""
-        return -(-self.active // ROWS) < -(-len(self.replies) // ROWS)
+        """Whether finished replies cost more than to lay out the rest anew."""
+        return len(self.replies) - self.active > len(self.replies) // 4
 
     def clear(self) -> None:
         """Forgets all replies."""
         self.replies, self._prefixes, self._shared = [], {}, None
-        self._kv = self.model.new_kv(0, self.model.key_heads, 0)
+        self._kv = torch.empty(0)
 
     def release(self) -> None:
         """Gives back the memory kept for replies to come."""
@@ -182,7 +182,7 @@ class Decoder:
         if not both:
             self.clear()
             return
-        spare = min(max(reply.most - reply.own for reply in both), 2 * BLOCK)
+        spare = min(max(reply.most - reply.own for reply in both), SPARE)
         longest = max(reply.own for reply in both)
         fresh = self._room_for(len(both), _rounded(longest + spare))
         prefixes: dict[bytes, torch.Tensor] = {}
@@ -191,14 +191,16 @@ class Decoder:
                 known = self._prefixes.get(reply.prefix)
                 prefixes[reply.prefix] = torch.cat(kv_of(reply.blocks[:-1]), 3) if known is None else known
             if id(reply) in old_row:
-                fresh[:, :, row, :, : reply.own] = self._kv[:, :, old_row[id(reply)], :, : reply.own]
+                fresh[:, :, row, ..., : reply.own] = self._kv[:, :, old_row[id(reply)], ..., : reply.own]
             for block, kv in zip(reply.blocks, kv_of(reply.blocks), strict=True):
                 if block.position >= reply.prefix_length:
                     place = block.position - reply.prefix_length
-                    fresh[:, :, row, :, place : place + len(block.tokens)] = kv
-            fresh[:, :, row, :, reply.own :] = 0  # seen with weight zero, so it must be a number
+                    fresh[:, :, row, ..., place : place + len(block.tokens)] = kv.transpose(-1, -2)
+            fresh[:, :, row, ..., reply.own :] = 0  # seen with weight zero, so it must be a number
             reply.blocks = []
         self._kv, self._prefixes = fresh, prefixes
+        if self._memory[1].nbytes > KEPT:
+            self._memory[1] = torch.empty(0)
         keys = [reply.prefix for reply in both if reply.prefix is not None]
         self._shared = SharedPrefixes(prefixes, keys, self.model.device) if keys else None
 
@@ -206,7 +208,7 @@ class Decoder:
         """Buffers for so many rows, not filled."""
         self._memory.reverse()
         model = self.model
-        shape = (model.layers, 2, rows, model.key_heads, tokens, model.width)
+        shape = (model.layers, 2, rows, model.key_heads, model.width, tokens)
         size = math.prod(shape)
         if len(self._memory[0]) < size:
             self._memory[0] = torch.empty(size, dtype=model.dtype, device=model.device)
@@ -214,15 +216,14 @@ class Decoder:
 
     def step(self) -> torch.Tensor:
         """One more token for every reply; returns the states they were picked from."""
-        if max(reply.own for reply in self.replies) + 1 > self._kv.shape[4]:
+        if max(reply.own for reply in self.replies) + 1 > self._kv.shape[-1]:
             self.admit([])
-        self._runs = list(self._grouped())
+        self._prepare()
         states = self.model.forward(
             [reply.tokens[-1] for reply in self.replies], [reply.length for reply in self.replies], self
         )
         for reply in self.replies:
             reply.length += 1
-        states = states[: len(self.replies)]
         self.sample(self.replies, states)
         return states
 
@@ -246,42 +247,44 @@ class Decoder:
             reply.tokens.append(token)
             reply.done = len(reply.tokens) >= reply.max_tokens
 
-    def attend(
-        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, scale: float
-    ) -> None:
+    def _prepare(self) -> None:
+        """What all layers of a step need: where the new keys go, and which rows attend together."""
+        own = [reply.own for reply in self.replies]
+        lengths = torch.tensor(own, device=self.model.device)
+        self._lengths = lengths[:, None, None, None]
+        places = torch.arange(_rounded(max(own) + 1), device=self.model.device)
+        mask = torch.zeros(len(own), len(places), dtype=self.model.dtype, device=self.model.device)
+        mask.masked_fill_(places > lengths[:, None], float("-inf"))
+        self._sharing = sum(reply.prefix is not None for reply in self.replies)
+        self._runs, first = [], 0
+        for (_, length), group in groupby(self.replies, key=lambda one: (one.prefix is None, _rounded(one.own + 1))):
+            last = first + sum(1 for _ in group)
+            own_mask = mask[first:last, :length].repeat_interleave(self.model.key_heads, 0)[:, None]
+            self._runs.append((first, last, length, own_mask))
+            first = last
+
+    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """The `AttentionPlan` of a step: each row adds its own key, then sees all of its reply."""
         keys, values = self._kv[layer]
-        count, key_heads, _, width = keys.shape
-        rows = torch.arange(count, device=keys.device)
-        lengths = torch.tensor([reply.own for reply in self.replies], device=keys.device)
-        keys[rows, :, lengths] = k[:, :count].transpose(0, 1)
-        values[rows, :, lengths] = v[:, :count].transpose(0, 1)
-        groups = q.shape[0] // key_heads
-        sharing = sum(reply.prefix is not None for reply in self.replies)
-        own: list[tuple[torch.Tensor, torch.Tensor]] = []
+        places = self._lengths.expand(*k.shape, 1)
+        keys.scatter_(3, places, k[..., None])
+        values.scatter_(3, places, v[..., None])
+        _, heads, width = q.shape
+        key_heads = keys.shape[1]
+        found, weights = [], []
         for first, last, length, mask in self._runs:
-            asked = q[:, first:last].transpose(0, 1).reshape(-1, groups, width)
-            seen = keys[first:last].flatten(0, 1)[:, :length], values[first:last].flatten(0, 1)[:, :length]
-            found, weight = attention(asked * scale, *seen, mask)
-            found = found.reshape(last - first, -1, width)
-            if first < sharing:
-                own.append((found, weight.reshape(last - first, -1, 1)))
-            else:
-                out[first:last] = found
+            asked = q[first:last].reshape(-1, heads // key_heads, width)
+            scores = torch.baddbmm(mask, asked, keys[first:last].flatten(0, 1)[..., :length])
+            if first < self._sharing:
+                weights.append(scores.float().logsumexp(-1).view(last - first, heads, 1))
+            weight = torch.softmax(scores, -1).transpose(1, 2)
+            value = torch.bmm(values[first:last].flatten(0, 1)[..., :length], weight).transpose(1, 2)
+            found.append(value.reshape(last - first, heads, width))
+        out = torch.cat(found) if len(found) > 1 else found[0]
         if self._shared is not None:
-            tails = tuple(torch.cat(parts) for parts in zip(*own, strict=True))
-            out[:sharing] = joined((tails[0], tails[1]), self._shared.read(layer, q[:, :sharing] * scale))
-
-    def _grouped(self) -> Iterator[tuple[int, int, int, torch.Tensor]]:
-        """Runs of rows of one rounded length, with or without a shared prefix: first row, end, rounded length, mask."""
-        first = 0
-        for (_, length), group in groupby(self.replies, key=lambda one: (one.prefix is None, _rounded(one.own + 1))):
-            sizes = torch.tensor([reply.own for reply in group])
-            beyond = torch.arange(length)[None] > sizes[:, None]
-            mask = torch.zeros(beyond.shape, dtype=self.model.dtype).masked_fill(beyond, float("-inf"))
-            mask = mask.repeat_interleave(self.model.key_heads, 0)[:, None].to(self.model.device)
-            yield first, first + len(sizes), length, mask
-            first += len(sizes)
+            tails = out[: self._sharing], torch.cat(weights)
+            out[: self._sharing] = joined(tails, self._shared.read(layer, q[: self._sharing]))
+        return out
 
 
 def _rounded(length: int) -> int:

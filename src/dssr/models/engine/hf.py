@@ -10,20 +10,21 @@ import torch
 
 from dssr.errors import ModelError
 from dssr.models.adapters import Adapters
-from dssr.models.base import Choose, Chosen, Generate, Generated, Message
+from dssr.models.base import Choose, Chosen, Generate, Generated, Likelihood, Message, TokenScores
 from dssr.models.engine.batching import Batcher, PendingRequest, RequestQueue, give_back
-from dssr.models.engine.blocks import Block, Ids, PrefixCache
 from dssr.models.engine.decode import MOST_REPLIES, Decoder, Reply
-from dssr.models.engine.forward import ROWS, PackedModel
-from dssr.models.engine.prefill import Prefiller, sort_key
+from dssr.models.engine.network import PackedModel
+from dssr.models.engine.prefill import Block, Ids, Prefiller, PrefixCache, sort_key
 from dssr.models.tokenizers import HFTokenizer, label_ids
 from dssr.seeds import digest_of
 from dssr.types import LABELS
 
 TAKE = 1024
 """Requests looked at together; more wait in the queue."""
-POLL = 8
-"""Decoding steps between looks into the queue."""
+SCORED_AT_ONCE = 128
+"""States whose scores over the whole vocabulary are held at once."""
+STEPS = 8
+"""Decoding steps between looks at which replies have ended."""
 NOT_NUMBERS = "The model's scores are not numbers (NaN or infinite); check the weights, the adapter and the dtype."
 
 
@@ -31,8 +32,12 @@ NOT_NUMBERS = "The model's scores are not numbers (NaN or infinite); check the w
 class Tokenized:
     """A request with the token ids of its prompt."""
 
-    request: Generate | Choose
+    request: Generate | Choose | Likelihood
     ids: Ids
+    reply: Ids | None = None
+    """Token ids of the reply to be scored, if there is one."""
+    starts: tuple[int, ...] = ()
+    """Characters at which its tokens begin."""
 
     @property
     def adapter(self) -> str | None:
@@ -66,12 +71,12 @@ class HFModel:
         """All that rounding depends on."""
         self.labels = label_ids(tokenizer)
         self.batcher: Batcher[Tokenized] = Batcher(self.run)
-        self.packed = PackedModel(model, context_length)
+        self.packed = PackedModel(model, adapters, context_length, [self.labels[label] for label in LABELS])
         self.prefiller = Prefiller(self.packed, PrefixCache(kv_bytes), batch_tokens)
         self.decoder = Decoder(self.packed, _ends(model, tokenizer), kv_bytes)
-        self._label_tokens = torch.tensor([self.labels[label] for label in LABELS], device=self.packed.device)
         self._choices: list[PendingRequest[Tokenized]] = []
         self._texts: list[PendingRequest[Tokenized]] = []
+        self._given: list[PendingRequest[Tokenized]] = []
 
     def fingerprint(self, adapter: str | None = None) -> str:
         """Of weights, adapter, tokenizer and template, and numerics."""
@@ -101,14 +106,24 @@ class HFModel:
         result: Chosen = await self.batcher.ask(self._tokenized(request, 1))
         return result
 
+    async def likelihood(self, request: Likelihood) -> TokenScores:
+        """Join the next batch of given replies."""
+        ids, starts = self.tokenizer.encode_with_starts(request.reply)
+        if not ids:
+            return TokenScores((), (), ())
+        asked = self._tokenized(request, len(ids))
+        given = Tokenized(request, asked.ids, np.array(ids, dtype=np.int32), starts)
+        result: TokenScores = await self.batcher.ask(given)
+        return result
+
     async def close(self) -> None:
         """Stop batching and free the memory of caches."""
         self.batcher.close()
-        self.prefiller.cache.clear()
+        self.prefiller.clear()
         self.decoder.release()
         give_back()
 
-    def _tokenized(self, request: Generate | Choose, reply: int) -> Tokenized:
+    def _tokenized(self, request: Generate | Choose | Likelihood, reply: int) -> Tokenized:
         self.adapters.digest(request.adapter)
         ids = np.array(self.tokenizer.chat(request.messages), dtype=np.int32)
         if len(ids) + reply > self.context_length:
@@ -123,30 +138,57 @@ class HFModel:
     @torch.inference_mode()
     def run(self, queue: RequestQueue[Tokenized]) -> None:
         """Answers everything in the queue: choices first, since episodes wait for them, then texts by adapter."""
-        self._choices, self._texts = [], []
+        self._choices, self._texts, self._given = [], [], []
         try:
             self._look(queue)
-            while self._choices or self._texts:
+            while self._choices or self._texts or self._given:
                 self._choose_all()
+                self._score_all()
                 if self._texts:
-                    self._write_all(self._texts[0].item.adapter, queue)
+                    self._write_all(self._texts[0].item.adapter)
                 self._look(queue)
         finally:
             self.decoder.clear()
 
     def _look(self, queue: RequestQueue[Tokenized]) -> None:
         for one in queue.take(TAKE):
-            (self._choices if isinstance(one.item.request, Choose) else self._texts).append(one)
+            kinds = {Choose: self._choices, Generate: self._texts, Likelihood: self._given}
+            kinds[type(one.item.request)].append(one)
 
     def _choose_all(self) -> None:
         pending, self._choices = self._choices, []
         for adapter in sorted({one.item.adapter for one in pending}, key=str):
             mine = [one for one in pending if one.item.adapter == adapter]
-            self.adapters.use(adapter)
+            self.packed.use(adapter)
             prefilled = self.prefiller.run([one.item.ids for one in mine], adapter, keep=False)
-            scores = self.packed.logits(torch.stack([done.state for done in prefilled]), self._label_tokens)
+            scores = self.packed.logits(torch.stack([done.state for done in prefilled]), labels=True)
             for one, row in zip(mine, scores, strict=True):
                 self._answer_choice(one, row)
+
+    def _score_all(self) -> None:
+        pending, self._given = self._given, []
+        pending.sort(key=lambda one: (str(one.item.adapter), sort_key(one.item.ids)))
+        for one in pending:
+            self.packed.use(one.item.adapter)
+            assert one.item.reply is not None
+            item = one.item
+            found = self._score(item.ids, one.item.reply, item.starts, item.adapter)
+            one.answer(ModelError(NOT_NUMBERS) if found is None else found)
+
+    def _score(self, prompt: Ids, reply: Ids, starts: tuple[int, ...], adapter: str | None) -> TokenScores | None:
+        """The scores of a reply after a prompt; None when they are not numbers."""
+        states = self.prefiller.states(np.concatenate((prompt, reply[:-1])), adapter, len(prompt) - 1)
+        logprobs: list[float] = []
+        best: list[bool] = []
+        for first in range(0, len(states), SCORED_AT_ONCE):
+            scores = self.packed.logits(states[first : first + SCORED_AT_ONCE]).double()
+            if not torch.isfinite(scores.amax(-1)).all():
+                return None
+            tokens = torch.tensor(reply[first : first + SCORED_AT_ONCE].tolist(), device=scores.device)
+            mine = scores.gather(1, tokens[:, None])[:, 0]
+            logprobs += (mine - scores.logsumexp(-1)).tolist()
+            best += (mine >= scores.amax(-1)).tolist()
+        return TokenScores(starts, tuple(logprobs), tuple(best))
 
     def _answer_choice(self, one: PendingRequest[Tokenized], scores: torch.Tensor) -> None:
         request = one.item.request
@@ -157,18 +199,18 @@ class HFModel:
         else:
             one.answer(ModelError(NOT_NUMBERS))
 
-    def _write_all(self, adapter: str | None, queue: RequestQueue[Tokenized]) -> None:
-        """Writes the texts of one adapter, newcomers included, until none is left."""
+    def _write_all(self, adapter: str | None) -> None:
+        """Writes the texts of one adapter until none is left; those that wait take the places of those that end."""
         ready: list[Reply] = []
         while True:
             waiting = [one for one in self._texts if one.item.adapter == adapter]
             free = MOST_REPLIES - self.decoder.active - len(ready)
-            if waiting and (free >= ROWS or not (self.decoder.active or ready)):
+            if waiting and (free >= MOST_REPLIES // 8 or not (self.decoder.active or ready)):
                 waiting.sort(key=lambda one: sort_key(one.item.ids))
                 starting = waiting[:free]
                 started = {id(one) for one in starting}
                 self._texts = [one for one in self._texts if id(one) not in started]
-                self.adapters.use(adapter)
+                self.packed.use(adapter)
                 ready += self._start(starting, adapter)
             fitting = self.decoder.room(ready)
             if fitting or self.decoder.wasteful():
@@ -176,10 +218,8 @@ class HFModel:
                 ready = ready[fitting:]
             if not self.decoder.active and not ready and not waiting:
                 return
-            self.adapters.use(adapter)
+            self.packed.use(adapter)
             self._decode()
-            self._look(queue)
-            self._choose_all()
 
     def _start(self, pending: list[PendingRequest[Tokenized]], adapter: str | None) -> list[Reply]:
         """Computes the prompts and each reply's first token; returns the replies that go on."""
@@ -192,7 +232,7 @@ class HFModel:
         return [reply for reply in replies if not reply.done]
 
     def _decode(self) -> None:
-        for _ in range(POLL):
+        for _ in range(STEPS):
             going = [reply for reply in self.decoder.replies if not reply.done]
             if not going:
                 return
@@ -212,7 +252,7 @@ def _reply(one: PendingRequest[Tokenized], blocks: list[Block]) -> Reply:
     request = one.item.request
     assert isinstance(request, Generate)
     noise = random.Random(request.seed)
-    return Reply(one, blocks, len(one.item.ids), request.max_tokens, request.temperature, noise)
+    return Reply(one, blocks, len(one.item.ids), request.max_tokens, request.temperature, request.samples, noise)
 
 
 def _ends(model: Any, tokenizer: HFTokenizer) -> frozenset[int]:

@@ -5,13 +5,13 @@ has no vocabulary: words and marks, long words in pieces, and every id spells it
 """
 
 import re
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
 from pathlib import Path
 
 from dssr.errors import ModelError
-from dssr.models.base import Choose, Chosen, Generate, Generated, Message
-from dssr.models.scripted.prompts import order_of, question_of
+from dssr.models.base import Choose, Chosen, Generate, Generated, Likelihood, Message, TokenScores
+from dssr.models.scripted.formats import order_of, question_of
 from dssr.models.scripted.reader import logprobs
 from dssr.models.scripted.writer import rewrite
 from dssr.seeds import digest_of, rng_of
@@ -60,17 +60,23 @@ class WordTokenizer:
 
 # ---------------------------------------------------------------- the model
 
+SEEN, UNSEEN = -0.1, -6.0
+"""Log-probability of a word of a given reply that stands in the prompt, and of one that does not."""
 MESSAGE_TOKENS = 4
 """Tokens that a chat template would add per message."""
 
 
 class ScriptedModel:
-    """`retention` is the writer's; the reader has no settings."""
+    """`retention` is the writer's, and an adapter is another one, which training found; the reader has no settings."""
 
-    def __init__(self, retention: float = 0.9, context_length: int = 16384) -> None:
-        if not 0 <= retention <= 1:
-            raise ModelError(f"A retention of {retention} is no probability; give a number from 0 to 1.")
+    def __init__(
+        self, retention: float = 0.9, context_length: int = 16384, adapters: Mapping[str, float] | None = None
+    ) -> None:
+        for one in (retention, *(adapters or {}).values()):
+            if not 0 <= one <= 1:
+                raise ModelError(f"A retention of {one} is no probability; give a number from 0 to 1.")
         self.retention = retention
+        self._adapters = dict(adapters or {})
         self._context_length = context_length
         self._tokenizer = WordTokenizer()
 
@@ -91,12 +97,11 @@ class ScriptedModel:
 
     def fingerprint(self, adapter: str | None = None) -> str:
         """Of the retention and the rules; there are no weights."""
-        _no_adapter(adapter)
-        return digest_of("scripted", self.retention, _code())
+        return digest_of("scripted", self._retention(adapter), _code())
 
     def prompt_tokens(self, messages: Sequence[Message]) -> int:
         """Length of the prompt, as if a chat template had framed it."""
-        return sum(MESSAGE_TOKENS + self._count(message.content) for message in messages)
+        return sum(MESSAGE_TOKENS + count_tokens(message.content) for message in messages)
 
     async def generate(self, request: Generate) -> Generated:
         """The next state, with claims forgotten by chance; the chance comes from the request."""
@@ -106,20 +111,35 @@ class ScriptedModel:
         seed = request.seed if request.temperature > 0 else 0
         budget = min(order.budget or request.max_tokens, request.max_tokens)
         text = rewrite(
-            order.style, budget, order.previous, order.view, rng_of("write", content, seed), self.retention, self._count
+            order.style,
+            budget,
+            order.previous,
+            order.view,
+            rng_of("write", content, seed),
+            self._retention(request.adapter),
+            count_tokens,
         )
-        return Generated(text, self._count(text))
+        return Generated(text, count_tokens(text))
 
     async def choose(self, request: Choose) -> Chosen:
         """How likely the planning reader finds each option."""
         self._check(request.messages, 1, request.adapter)
         return Chosen(logprobs(question_of(request.messages), request.labels))
 
+    async def likelihood(self, request: Likelihood) -> TokenScores:
+        """A reader that copies: words that the prompt shows are likely, others are not."""
+        self._check(request.messages, 1, request.adapter)
+        known = set(_PIECE.findall(" ".join(message.content for message in request.messages)))
+        known |= {piece.strip() for piece in known}
+        found = list(_PIECE.finditer(request.reply))
+        best = tuple(one[0] in known or one[0].strip() in known for one in found)
+        return TokenScores(tuple(one.start() for one in found), tuple(SEEN if held else UNSEEN for held in best), best)
+
     async def close(self) -> None:
         """Nothing to give back."""
 
     def _check(self, messages: Sequence[Message], reply: int, adapter: str | None) -> None:
-        _no_adapter(adapter)
+        self._retention(adapter)
         room = self._context_length - reply
         # No token is shorter than one character, so short prompts need no counting.
         if sum(MESSAGE_TOKENS + len(message.content) for message in messages) <= room:
@@ -130,13 +150,22 @@ class ScriptedModel:
                 f"{self._context_length}; raise its context_length or shorten the history."
             )
 
-    def _count(self, text: str) -> int:
-        return len(self._tokenizer.encode(text))
+    def _retention(self, adapter: str | None) -> float:
+        if adapter is None:
+            return self.retention
+        if adapter not in self._adapters:
+            known = ", ".join(self._adapters) or "none"
+            raise ModelError(f"The scripted model has no adapter {adapter!r}; those of its configuration are: {known}.")
+        return self._adapters[adapter]
 
 
-def _no_adapter(adapter: str | None) -> None:
-    if adapter is not None:
-        raise ModelError(f"The scripted model cannot carry the adapter {adapter!r}; use hf or vllm for that.")
+@lru_cache(maxsize=1024)
+def count_tokens(text: str) -> int:
+    """`len(encode(text))`; the samples of one write count the same history."""
+    pieces = _PIECE.findall(text)
+    if text.isascii():
+        return sum((len(piece) - (len(piece) > 1 and piece[0] == " ") + _BYTES - 1) // _BYTES for piece in pieces)
+    return len(WordTokenizer().encode(text))
 
 
 @cache

@@ -9,11 +9,9 @@ import re
 from collections import deque
 from collections.abc import Callable
 
-from dssr.models.scripted.claims import APPLIANCES, TOOL, Claim, carried, here, ingredients, look
-from dssr.models.scripted.formats import understand
-from dssr.models.scripted.prompts import Question
-from dssr.models.scripted.update import exits, update
-from dssr.worlds.cooking.words import CUTS
+from dssr.models.scripted.claims import APPLIANCES, TOOL, Claim, carried, exits, here, ingredients, look, update
+from dssr.models.scripted.formats import Question, understand
+from dssr.worlds.cooking.recipe import CUTS
 
 SURE, LIKELY, USEFUL, GUESS, POOR, HARMFUL = 7.0, 5.0, 4.0, 3.0, 0.0, -2.0
 """Scores of commands, in nats before normalisation."""

@@ -17,10 +17,22 @@ With retention 1 only the budget takes anything. The generator passed in decides
 
 import random
 from collections.abc import Callable
+from functools import lru_cache
 
-from dssr.models.scripted.claims import APPLIANCES, TOOL, Claim, blocks, here, ingredients, key, look, put
+from dssr.models.scripted.claims import (
+    APPLIANCES,
+    TOOL,
+    Claim,
+    blocks,
+    here,
+    ingredients,
+    key,
+    look,
+    put,
+    replay,
+    update,
+)
 from dssr.models.scripted.formats import Format, parse, render
-from dssr.models.scripted.update import replay, update
 from dssr.types import View
 
 TRIED = 6
@@ -68,15 +80,23 @@ def rewrite(
     count_tokens: Callable[[str], int],
 ) -> str:
     """The next state, at most `budget` tokens by `count_tokens`."""
+    claims, ages, whole = _merged(style, previous, view)
+    pressure = min(max(2 * (count_tokens(whole) / budget - 0.75), 0.0), MOST_PRESSURE)
+    kept = _drift(style, claims, ages, (1 - retention) * (1 + pressure), rng)
+    return _fit(style, kept, ages, budget, rng, count_tokens)
+
+
+@lru_cache(maxsize=256)
+def _merged(style: Format, previous: str, view: View) -> tuple[list[Claim], dict[Claim, float], str]:
+    """All that is worth a note, the age of what was not just seen, and the text of it all; the samples of one write
+    begin with the same, and none changes it."""
     old = parse(previous)
     claims = noted(_merge(old, view, style))
     place = here(old)
     fresh = {key(claim) for claim in _merge([Claim("here", (place,))] if place else [], view, style)}
     stale = [claim for claim in claims if key(claim) not in fresh]
     ages = {claim: 1 - index / max(len(stale) - 1, 1) for index, claim in enumerate(stale)}
-    pressure = min(max(2 * (count_tokens(render(style, claims)) / budget - 0.75), 0.0), MOST_PRESSURE)
-    kept = _drift(style, claims, ages, (1 - retention) * (1 + pressure), rng)
-    return _fit(style, kept, ages, budget, rng, count_tokens)
+    return claims, ages, render(style, claims)
 
 
 def noted(claims: list[Claim]) -> list[Claim]:

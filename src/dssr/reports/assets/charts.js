@@ -7,22 +7,25 @@ function drawn(host, draw) {
     const wide = Math.floor(host.clientWidth);
     if (!wide || wide === last) return;
     last = wide;
-    host.replaceChildren(draw(wide));
+    host.replaceChildren(...[draw(wide)].flat());
   };
   new ResizeObserver(paint).observe(host);
   paint();
   return host;
 }
 const chartBox = (draw) => drawn(h("div", { class: "chart" }), draw);
+const svgOf = (wide, high, label) => reachable(s("svg", { viewBox: `0 0 ${wide} ${high}`, height: high, role: "img", "aria-roledescription": "chart", "aria-label": `${label}. Arrow keys read the values.` }));
+const axis = (x, y, text, anchor) => s("text", { class: "axis", x, y, "text-anchor": anchor }, text);
 
-function ticks(low, high, count) {
-  const rough = (high - low) / Math.max(1, count), power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((one) => one >= rough);
+// Steps of 1, 2 or 5 times a power of ten; `whole` for what is counted.
+function ticks(low, high, count, whole) {
+  const rough = Math.max((high - low) / Math.max(1, count), whole ? 1 : 0), power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((m) => m * power).find((one) => one >= rough * 0.9);
   const out = [];
-  for (let v = Math.ceil(low / step) * step; v <= high + step * 1e-6; v += step) out.push(Math.abs(v) < step * 1e-6 ? 0 : v);
-  return out;
+  for (let v = Math.ceil(low / step - 1e-9); v * step <= high + step * 1e-6; v++) out.push(v * step);
+  const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+  return out.map((v) => ({ v, text: v === 0 ? "0" : minus(v.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits })) }));
 }
-const tickText = (v) => minus(String(Math.round(v * 1000) / 1000));
 const scale = (a, b, from, to) => (v) => (b === a ? (from + to) / 2 : from + ((v - a) / (b - a)) * (to - from));
 function extent(values, includeZero) {
   const known = values.filter((v) => v !== null && v !== undefined && Number.isFinite(v));
@@ -42,22 +45,25 @@ function spread(items, gap, low, high) {
   return items;
 }
 
-// options: {series: [{memory, points: [{x, y, low, high, tip}]}], xs: [{x, text}], yName, xName, band, write, limits}
+// options: {series: [{memory, points: [{x, y, low, high, tip}]}], xs: [{x, text}], yName, xName, label, limits, gaps, unit}
+// `gaps`: points more than one apart are not joined, since nothing was measured between them. `unit`: of y, 100 for shares.
 function lineChart(options) {
   return chartBox((wide) => {
-    const roomy = wide > 330, longest = Math.max(0, ...options.series.map((one) => one.memory.length));
-    const m = { l: 44, r: roomy ? 18 + 6.6 * Math.min(13, longest) : 14, t: 22, b: 40 }, high = 260;
+    const longest = Math.max(0, ...options.series.map((one) => one.memory.length)), ends = wide > 330 && longest <= 13;
+    const m = { l: 44, r: ends ? 18 + 6.6 * longest : 14, t: 22, b: 40 }, high = 260, unit = options.unit || 1;
     const all = options.series.flatMap((one) => one.points);
     const [y0, y1] = options.limits || extent(all.flatMap((p) => [p.y, p.low, p.high]), true);
     const xs = options.xs.map((one) => one.x);
     const x = scale(Math.min(...xs), Math.max(...xs), m.l + 12, wide - m.r - 8), y = scale(y0, y1, high - m.b, m.t);
-    const out = s("svg", { viewBox: `0 0 ${wide} ${high}`, height: high, role: "img", "aria-label": options.label });
-    for (const v of ticks(y0, y1, 5)) out.append(
-      s("line", { class: v === 0 ? "zero" : "grid", x1: m.l, x2: wide - m.r, y1: y(v), y2: y(v) }),
-      s("text", { class: "tick", x: m.l - 7, y: y(v) + 4, "text-anchor": "end" }, options.tick ? options.tick(v) : tickText(v)));
-    const thin = Math.ceil(options.xs.length / ((wide - m.l - m.r) / 40));
-    options.xs.forEach((one, i) => { if (i % thin === 0) out.append(s("text", { class: "tick", x: x(one.x), y: high - m.b + 18, "text-anchor": "middle" }, one.text)); });
-    out.append(s("text", { x: (m.l + wide - m.r) / 2, y: high - 4, "text-anchor": "middle" }, options.xName), s("text", { x: 4, y: 12 }, options.yName));
+    const out = svgOf(wide, high, options.label);
+    for (const { v, text } of ticks(unit * y0, unit * y1, 5)) out.append(
+      s("line", { class: v === 0 ? "zero" : "grid", x1: m.l, x2: wide - m.r, y1: y(v / unit), y2: y(v / unit) }),
+      s("text", { class: "tick y", x: m.l - 7, y: y(v / unit) + 4, "text-anchor": "end" }, text));
+    const room = Math.max(...options.xs.map((one) => 7 * String(one.text).length + 8));
+    let every = 1;
+    while (options.xs.some((one, i) => i % every === 0 && options.xs[i + every] && x(options.xs[i + every].x) - x(one.x) < room)) every++;
+    options.xs.forEach((one, i) => { if (i % every === 0) out.append(s("text", { class: "tick x", x: x(one.x), y: high - m.b + 18, "text-anchor": "middle" }, one.text)); });
+    out.append(axis((m.l + wide - m.r) / 2, high - 4, options.xName, "middle"), axis(4, 12, options.yName));
     const groups = options.series.map((one) => {
       const group = seriesMarks(one, x, y, options);
       group.addEventListener("pointerenter", () => groups.forEach((g) => g.classList.toggle("fade", g !== group)));
@@ -65,69 +71,69 @@ function lineChart(options) {
       return group;
     });
     out.append(...groups);
-    if (roomy) {
-      const ends = options.series.filter((one) => one.points.length).map((one) => {
-        const last = one.points[one.points.length - 1];
-        return { memory: one.memory, y: y(last.y) };
-      });
-      for (const one of spread(ends, 14, m.t, high - m.b)) out.append(
-        s("text", { x: wide - m.r + 8, y: one.at + 4, style: `fill:${look(one.memory).color};font-weight:600` }, clip(one.memory, 13)));
-    }
+    if (!ends) return [out, key(options.series.map((one) => one.memory))];
+    const labels = options.series.map((one) => ({ memory: one.memory, y: y(one.points[one.points.length - 1].y) }));
+    for (const one of spread(labels, 14, m.t, high - m.b)) out.append(
+      s("text", { class: "end", x: wide - m.r + 8, y: one.at + 4, style: `fill:${look(one.memory).color}` }, one.memory));
     return out;
   });
 }
-const clip = (text, n) => (text.length > n ? `${text.slice(0, n - 1)}…` : text);
+const key = (memories) => h("ul", { class: "key", "aria-label": "Memories" }, memories.map((one) => h("li", {}, named(one))));
 
 function seriesMarks(one, x, y, options) {
-  const { color, shape } = look(one.memory), group = s("g", { class: "series" });
-  const points = one.points;
-  const bounded = points.filter((p) => p.low !== null && p.low !== undefined);
-  if (options.band && bounded.length > 1) {
-    const upper = bounded.map((p) => `${x(p.x)},${y(p.high)}`), lower = bounded.map((p) => `${x(p.x)},${y(p.low)}`).reverse();
-    group.append(s("polygon", { points: [...upper, ...lower].join(" "), fill: color, opacity: 0.09 }));
-  } else if (options.band && bounded.length) {
-    const [p] = bounded;
-    group.append(s("line", { x1: x(p.x), x2: x(p.x), y1: y(p.low), y2: y(p.high), stroke: color, "stroke-width": 1.5, opacity: 0.55 }));
+  const { color, shape } = look(one.memory), group = s("g", { class: "series" }), runs = [];
+  for (const p of one.points) {
+    const run = runs[runs.length - 1];
+    if (run && !(options.gaps && p.x - run[run.length - 1].x > 1)) run.push(p); else runs.push([p]);
   }
-  if (points.length > 1) group.append(s("path", { d: `M${points.map((p) => `${x(p.x)},${y(p.y)}`).join("L")}`, fill: "none", stroke: color, "stroke-width": 2, "stroke-linejoin": "round" }));
+  const bounded = (p) => p.low !== null && p.low !== undefined;
+  for (const run of runs) {
+    if (run.length > 1) {
+      if (run.every(bounded)) {
+        const upper = run.map((p) => `${x(p.x)},${y(p.high)}`), lower = run.map((p) => `${x(p.x)},${y(p.low)}`).reverse();
+        group.append(s("polygon", { class: "band", points: [...upper, ...lower].join(" "), fill: color, opacity: 0.09 }));
+      }
+      group.append(s("path", { class: "line", d: `M${run.map((p) => `${x(p.x)},${y(p.y)}`).join("L")}`, fill: "none", stroke: color, "stroke-width": 2, "stroke-linejoin": "round" }));
+    }
+    if (run.length === 1 || !run.every(bounded)) for (const p of run.filter(bounded))
+      group.append(s("line", { class: "band", x1: x(p.x), x2: x(p.x), y1: y(p.low), y2: y(p.high), stroke: color, "stroke-width": 1.5, opacity: 0.55 }));
+  }
   const every = Math.max(...options.series.map((other) => other.points.length)) > 25 ? 5 : 1;
-  points.forEach((p, i) => {
-    const visible = i % every === 0;
-    group.append(s("path", { class: "mark", d: shapePath(shape, x(p.x), y(p.y), 3.6), fill: color, opacity: visible ? 1 : 0 }),
-      s("circle", { cx: x(p.x), cy: y(p.y), r: 10, fill: "transparent", tip: p.tip }));
-  });
+  one.points.forEach((p, i) => group.append(
+    s("path", { class: "mark", d: shapePath(shape, x(p.x), y(p.y), 3.6), fill: color, opacity: i % every ? 0 : 1 }),
+    s("circle", { cx: x(p.x), cy: y(p.y), r: 10, fill: "transparent", tip: p.tip })));
   return group;
 }
 
-// rows: [{head, memory, text, beta, kappa, delta: [v, low, high], tip}]
+// rows: [{head, memory, text, beta, kappa, delta: {value, low, high, text}, tip}]
 function lossBars(rows, label, limits) {
   return chartBox((wide) => {
-    const left = wide > 480 ? 150 : 104, right = 54, line = 21;
+    const left = 52, right = 46, line = 21, name = 16;
     const [x0, x1] = limits, x = scale(x0, x1, left, wide - right);
-    const tops = [];
-    let at = 26;
-    for (const r of rows) { if (r.head) at += tops.length ? 10 : 0; tops.push(at); at += line; }
-    const high = at + 8;
-    const out = s("svg", { viewBox: `0 0 ${wide} ${high}`, height: high, role: "img", "aria-label": label });
-    for (const v of ticks(x0, x1, wide > 480 ? 7 : 4)) out.append(
-      s("line", { class: v === 0 ? "zero" : "grid", x1: x(v), x2: x(v), y1: 18, y2: high }),
-      s("text", { class: "tick", x: x(v), y: 11, "text-anchor": "middle" }, tickText(v)));
+    const tops = [], heads = rows.map((r) => (r.head ? senseLines(r.head, Math.floor((wide - 8) / 7)) : []));
+    let at = 40;
+    rows.forEach((r, i) => { at += name * heads[i].length + (i && r.head ? 8 : 0); tops.push(at); at += line; });
+    const high = at + 6, out = svgOf(wide, high, label);
+    out.append(axis((left + wide - right) / 2, 11, "nats per audited decision", "middle"));
+    for (const { v, text } of ticks(x0, x1, wide > 480 ? 7 : 4)) out.append(
+      s("line", { class: v === 0 ? "zero" : "grid", x1: x(v), x2: x(v), y1: 34, y2: high }),
+      s("text", { class: "tick x", x: x(v), y: 28, "text-anchor": "middle" }, text));
     rows.forEach((r, i) => {
       const y = tops[i];
-      if (r.head) out.append(s("text", { class: "strong", x: 0, y: y + 12, style: `fill:${look(r.memory).color}` }, clip(r.head, wide > 480 ? 13 : 9)));
+      heads[i].forEach((text, n) => out.append(s("text", { class: "strong", x: 0, y: y - 5 - name * (heads[i].length - 1 - n), style: `fill:${look(r.memory).color}` }, text)));
       out.append(s("text", { class: "tick", x: left - 8, y: y + 12, "text-anchor": "end" }, r.text));
       const group = s("g", { tip: r.tip });
       group.append(s("rect", { x: left, y, width: wide - left - right, height: line - 3, fill: "transparent" }));
       for (const one of spans(r)) group.append(s("rect", { x: Math.min(x(one.from), x(one.to)), y: y + 1, width: Math.max(0.5, Math.abs(x(one.to) - x(one.from))), height: line - 8, fill: `var(--${one.name})`, rx: 1 }));
       const middle = y + 1 + (line - 8) / 2;
-      if (r.delta[1] !== null) group.append(s("line", { x1: x(r.delta[1]), x2: x(r.delta[2]), y1: middle, y2: middle, stroke: "var(--ink)", "stroke-width": 1 }));
-      group.append(s("path", { d: shapePath("diamond", x(r.delta[0]), middle, 3.2), fill: "var(--ink)", stroke: "var(--card)", "stroke-width": 1 }));
-      out.append(group, s("text", { class: "tick strong", x: wide - right + 8, y: y + 12 }, nats(r.delta[0])));
+      if (r.delta.low !== null) group.append(s("line", { x1: x(r.delta.low), x2: x(r.delta.high), y1: middle, y2: middle, stroke: "var(--ink)", "stroke-width": 1 }));
+      group.append(s("path", { d: shapePath("diamond", x(r.delta.value), middle, 3.2), fill: "var(--ink)", stroke: "var(--card)", "stroke-width": 1 }));
+      out.append(group, s("text", { class: "tick strong", x: wide - right + 8, y: y + 12 }, minus(r.delta.text.split(" ")[0])));
     });
     return out;
   });
 }
-const reach = (row) => [...row.delta.slice(0, 3), ...spans(row).flatMap((one) => [one.from, one.to])];
+const reach = (row) => [row.delta.value, row.delta.low, row.delta.high, ...spans(row).flatMap((one) => [one.from, one.to])];
 
 // Positive parts stack to the right of zero, negative ones to the left.
 function spans(row) {
@@ -140,27 +146,27 @@ function spans(row) {
 }
 
 // points: [{memory, x, y, tip}]
-function scatter(points, label) {
+function scatter(points, label, won) {
   return chartBox((wide) => {
     const m = { l: 46, r: 14, t: 22, b: 40 }, high = 290;
     const [x0, x1] = extent(points.map((p) => p.x), true), x = scale(x0, x1, m.l + 6, wide - m.r), y = scale(0, 1, high - m.b, m.t);
-    const out = s("svg", { viewBox: `0 0 ${wide} ${high}`, height: high, role: "img", "aria-label": label });
-    for (const v of [0, 0.25, 0.5, 0.75, 1]) out.append(
-      s("line", { class: "grid", x1: m.l, x2: wide - m.r, y1: y(v), y2: y(v) }),
-      s("text", { class: "tick", x: m.l - 7, y: y(v) + 4, "text-anchor": "end" }, `${100 * v}`));
-    for (const v of ticks(x0, x1, wide > 480 ? 6 : 4)) out.append(s("text", { class: "tick", x: x(v), y: high - m.b + 18, "text-anchor": "middle" }, tickText(v)),
+    const out = svgOf(wide, high, label);
+    for (const { v, text } of ticks(0, 100, 5)) out.append(
+      s("line", { class: "grid", x1: m.l, x2: wide - m.r, y1: y(v / 100), y2: y(v / 100) }),
+      s("text", { class: "tick y", x: m.l - 7, y: y(v / 100) + 4, "text-anchor": "end" }, text));
+    for (const { v, text } of ticks(x0, x1, wide > 480 ? 6 : 4)) out.append(s("text", { class: "tick x", x: x(v), y: high - m.b + 18, "text-anchor": "middle" }, text),
       v === 0 ? s("line", { class: "zero", x1: x(0), x2: x(0), y1: m.t, y2: high - m.b }) : "");
-    out.append(s("text", { x: 4, y: 12 }, "games won, %"), s("text", { x: (m.l + wide - m.r) / 2, y: high - 4, "text-anchor": "middle" }, "sufficiency gap δ, nats"));
+    out.append(axis(4, 12, won), axis((m.l + wide - m.r) / 2, high - 4, "gap δ to the full history, nats", "middle"));
     for (const p of points) {
       const { color, shape } = look(p.memory);
-      out.append(s("path", { d: shapePath(shape, x(p.x), y(p.y), 5), fill: color, opacity: 0.8, stroke: "var(--card)", tip: p.tip, tabindex: 0, "aria-label": p.tip }));
+      out.append(s("path", { class: "mark", d: shapePath(shape, x(p.x), y(p.y), 5), fill: color, opacity: 0.8, stroke: "var(--card)", tip: p.tip }));
     }
-    return out;
+    return [out, key([...new Set(points.map((p) => p.memory))])];
   });
 }
 
 function dataTable(heads, rows) {
-  return h("details", { class: "data" }, h("summary", {}, "Show as a table"),
-    h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, heads.map((one) => h("th", { scope: "col" }, one)))),
-      h("tbody", {}, rows.map((row) => h("tr", {}, row.map((one) => h("td", {}, one))))))));
+  const line = (tag, cells) => h("tr", {}, cells.map((one) => h(tag, { scope: tag === "th" ? "col" : null }, one)));
+  const table = h("table", {}, h("thead", {}, line("th", heads)), h("tbody", {}, rows.map((row) => line("td", row))));
+  return h("details", { class: "data" }, h("summary", {}, "Show as a table"), hinted(h("div", {}, table), "Table"));
 }

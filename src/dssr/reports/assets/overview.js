@@ -34,81 +34,83 @@ function filters() {
     }, face(value))));
   };
   fill($("filters"), {}, [
-    group("memory", "Memory", D.memories.map((one) => one.name), (m) => [dot(m), m]),
-    group("budget", "Budget", D.budgets, (b) => String(b)),
-    group("filler", "F′", D.fillers, (f) => String(f)),
+    group("memory", "Memory", D.memories.map((one) => one.name), (m) => [dot(m), h("span", { class: "sense" }, breakable(m))]),
+    group("budget", "Budget, tokens", D.budgets, (b) => String(b)),
+    group("filler", "Filler F′, steps", D.fillers, (f) => String(f)),
   ]);
 }
 
 // ---- grid
 
-let quantity = "success";
-const QUANTITIES = { success: "games won", delta: "sufficiency gap δ", beta: "budget loss β", kappa: "write-time regret κ", coverage: `${D.words.task} kept` };
+const QUANTITIES = { success: D.words.won, delta: "gap δ to the full history", beta: "budget loss β", kappa: "write-time regret κ", coverage: `${D.words.task} kept` };
+const SIGNS = { success: "Success", delta: "δ", beta: "β", kappa: "κ", coverage: "Coverage" };
+const unitOf = (name) => (SHARES.includes(name) ? "%" : "nats");
+const measured = Object.keys(QUANTITIES).filter((name) => D.cells.some((c) => c[name]));
+let quantity = measured[0];
 
 function grid() {
-  const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Quantity shown in the grid" },
-    Object.entries({ success: "Success", delta: "δ", beta: "β", kappa: "κ", coverage: "Coverage" }).map(([name, text]) => h("button", {
-      role: "tab", type: "button", "aria-selected": String(name === quantity), "data-quantity": name, tip: QUANTITIES[name],
+  const tabs = h("div", { class: "tabs", role: "group", "aria-label": "Quantity shown in the grid" },
+    measured.map((name) => h("button", {
+      type: "button", "aria-pressed": String(name === quantity), "aria-label": `${SIGNS[name]}: ${QUANTITIES[name]}`, "data-quantity": name, tip: QUANTITIES[name],
       onclick: (event) => {
         quantity = name;
-        for (const one of tabs.children) one.setAttribute("aria-selected", String(one === event.currentTarget));
+        for (const one of tabs.children) one.setAttribute("aria-pressed", String(one === event.currentTarget));
         table();
       },
-    }, text)));
-  const about = h("p", { class: "note", id: "grid-about" }), place = h("div", { class: "scroll" });
+    }, SIGNS[name])));
+  const about = h("p", { class: "note", id: "grid-about" }), place = h("div", {});
   const table = () => {
-    const nats = quantity === "success" || quantity === "coverage" ? "" : ", in nats";
-    about.textContent = `${QUANTITIES[quantity]} with ${D.intervals} intervals over games${nats}; columns are filler steps F′ between the ${D.words.task} and the task`;
+    const columns = D.fillers.length > 1 ? `; columns are filler steps F′ between the ${D.words.task} and the task` : "";
+    about.textContent = `${QUANTITIES[quantity]}, ${unitOf(quantity)}, with ${D.intervals} intervals over ${D.words.units}${columns}`;
     place.replaceChildren(gridTable());
   };
   listeners.push(table);
   table();
-  $("grid-body").replaceChildren(tabs, about, place);
+  $("grid-body").replaceChildren(tabs, about, hinted(place, "Grid"));
 }
 function gridTable() {
-  const cells = D.cells.filter(cellShown);
-  const fillers = D.fillers.filter((f) => chosen.filler.has(f)), write = show(quantity);
+  const cells = D.cells.filter(cellShown), fillers = D.fillers.filter((f) => chosen.filler.has(f));
   const rows = new Map();
   for (const c of cells) {
     const key = JSON.stringify([c.memory, c.budget, c.protocol]);
     if (!rows.has(key)) rows.set(key, { head: c, at: new Map() });
     rows.get(key).at.set(c.filler, c);
   }
-  const top = Math.max(0.01, ...cells.map((c) => (c[quantity] ? Math.abs(c[quantity][0]) : 0)));
+  const top = Math.max(0.01, ...cells.map((c) => (c[quantity] ? Math.abs(c[quantity].value) : 0)));
   let before = null;
   const body = [...rows.values()].map(({ head, at }) => {
     const first = head.memory !== before;
     before = head.memory;
-    return h("tr", { class: first ? "first" : null }, h("th", { scope: "row" }, first ? named(head.memory) : h("span", { class: "skip" }, head.memory)),
+    return h("tr", { class: first ? "first" : null }, h("th", { scope: "row" }, first ? named(head.memory) : h("span", { class: "unseen" }, head.memory)),
       h("td", {}, head.budget === null ? "–" : head.budget), D.protocols.length > 1 ? h("td", {}, head.protocol) : null,
-      fillers.map((f) => gridCell(at.get(f), write, top)));
+      fillers.map((f) => gridCell(at.get(f), top)));
   });
   return h("table", { id: "grid-table", "aria-describedby": "grid-about" },
-    h("thead", {}, h("tr", {}, ["Memory", "Budget", ...(D.protocols.length > 1 ? ["Protocol"] : [])].map((t) => h("th", { scope: "col" }, t)),
-      fillers.map((f) => h("th", { scope: "col" }, `F′ = ${f}`)))),
+    h("thead", {}, h("tr", {}, ["Memory", "Budget, tokens", ...(D.protocols.length > 1 ? ["Protocol"] : [])].map((t) => h("th", { scope: "col" }, t)),
+      fillers.map((f) => h("th", { scope: "col" }, D.fillers.length > 1 ? `F′ = ${f} steps` : QUANTITIES[quantity])))),
     h("tbody", {}, body));
 }
-function gridCell(c, write, top) {
+function gridCell(c, top) {
   if (!c) return h("td", { class: "value" }, "–");
-  const e = c[quantity];
-  const paper = D.paper && D.paper[JSON.stringify([c.memory, c.budget, c.filler])];
-  const beside = paper && paper[quantity] !== undefined ? h("small", { class: "paper" }, `paper ${write(paper[quantity])}`) : null;
-  if (!e) return h("td", { class: "value", tip: D.missing.audits || "not measured in this cell" }, "–", beside);
-  const good = quantity === "success" || quantity === "coverage";
-  const strength = Math.round(34 * Math.min(1, Math.abs(e[0]) / (good ? 1 : top)));
-  const color = good ? "good" : quantity === "beta" ? "beta" : e[0] < 0 ? "good" : "kappa";
+  const e = c[quantity], paper = c.published[quantity];
+  const beside = paper === undefined ? null : h("small", { class: "paper" }, `published ${minus(paper)}`);
+  if (!e) return h("td", { class: "value", tip: D.missing.decomposition || "not measured in this cell" }, "–", beside);
+  const good = SHARES.includes(quantity), strength = Math.round(34 * Math.min(1, Math.abs(e.value) / (good ? 1 : top)));
+  const color = good ? "good" : quantity === "beta" ? "beta" : e.value < 0 ? "good" : "kappa";
+  const [value, ...range] = minus(e.text).split(" ");
   return h("td", { class: "value num", style: `background:color-mix(in srgb, var(--${color}) ${strength}%, transparent)`, tip: cellTip(c) },
-    write(e[0]), write(e[1] ?? e[0]) === write(e[2] ?? e[0]) ? null : h("small", {}, ` ${range(e, write)}`), beside);
+    value, range.length ? h("small", {}, ` ${range.join(" ")}`) : null, beside);
 }
 function cellTip(c) {
-  const lines = [cellText(c), `won ${c.won} of ${plural(c.episodes - c.errors, "episode")} (${plural(c.games, "game")})`];
-  for (const name of ["delta", "beta", "kappa"]) if (c[name]) lines.push(`${{ delta: "δ", beta: "β", kappa: "κ" }[name]} ${nats(c[name][0])} ${range(c[name], nats)}`);
-  if (c.points) lines.push(plural(c.points, "audited point"));
+  const lines = [cellText(c)];
+  if (c.success) lines.push(`${D.words.won} ${told(c.success, "%")}, ${plural(c.games, D.words.unit)}${c.seeds > 1 ? `, ${c.seeds} seeds` : ""}`);
+  for (const name of ["delta", "beta", "kappa"]) if (c[name]) lines.push(`${SIGNS[name]} ${told(c[name], "nats")}`);
+  if (c.points) lines.push(plural(c.points, "audited decision"));
   if (c.errors) lines.push(`${plural(c.errors, "episode")} failed and counted apart`);
   return lines.join("\n");
 }
 
-// ---- charts, one panel per chosen budget
+// ---- charts, one panel per chosen budget; under each its numbers as a table
 
 function panels(host, make) {
   const paint = () => {
@@ -122,44 +124,48 @@ function panels(host, make) {
   paint();
 }
 const inPanel = (row, budget) => row.budget === budget || row.budget === null;
-const estimatePoint = (x, e, text, write) => ({ x, y: e[0], low: e[1], high: e[2], tip: `${text}\n${write(e[0])} ${range(e, write)}${e[3] ? `\n${plural(e[3], "game")}` : ""}` });
+const ends = (e) => [e.value, e.low, e.high];
+const estimatePoint = (x, e, text) => ({ x, y: e.value, low: e.low, high: e.high, tip: `${text}\n${told(e, "nats")}\n${plural(e.n, D.words.unit)}` });
 
 function decomposition() {
-  const bars = (budget) => D.memories.flatMap(({ name }) => D.cells
-    .filter((c) => c.memory === name && inPanel(c, budget) && cellShown(c) && c.delta && c.beta && c.kappa)
-    .map((c, i) => ({ head: i === 0 ? name : null, memory: name, text: `F′ ${c.filler}`, beta: c.beta[0], kappa: c.kappa[0], delta: c.delta, tip: cellTip(c) })));
+  const cells = (budget) => D.memories.flatMap(({ name }) => D.cells.filter((c) => c.memory === name && inPanel(c, budget) && cellShown(c) && c.delta && c.beta && c.kappa));
+  const bars = (budget) => cells(budget).map((c, i, all) => ({ head: i && all[i - 1].memory === c.memory ? null : c.memory, memory: c.memory,
+    text: D.fillers.length > 1 ? `F′ ${c.filler}` : "", beta: c.beta.value, kappa: c.kappa.value, delta: c.delta, tip: cellTip(c) }));
   panels("decomposition-body", (budget) => {
     const rows = bars(budget), limits = extent([...chosen.budget].flatMap(bars).concat(rows).flatMap(reach), true);
-    return rows.length ? lossBars(rows, `δ as the sum of β and κ, ${budgetText(budget)}`, limits) : null;
+    return rows.length ? h("div", {}, lossBars(rows, `Gap δ as the sum of budget loss β and write-time regret κ, in nats, ${budgetText(budget)}`, limits),
+      dataTable(["memory", "F′", "δ", "β", "κ"], cells(budget).map((c) => [named(c.memory), c.filler, told(c.delta), told(c.beta), told(c.kappa)]))) : null;
   });
 }
 
 function byFiller() {
   panels("filler-body", (budget) => {
-    const cells = D.cells.filter((c) => inPanel(c, budget) && cellShown(c) && c.kappa);
-    const series = D.memories.map(({ name }) => ({ memory: name, points: cells.filter((c) => c.memory === name && c.protocol === D.protocols[0])
-      .map((c) => estimatePoint(c.filler, c.kappa, cellText(c), nats)) })).filter((one) => one.points.length);
-    const xs = D.fillers.filter((f) => chosen.filler.has(f)).map((f) => ({ x: f, text: f }));
-    const limits = extent(D.cells.filter((c) => cellShown(c) && c.kappa).flatMap((c) => c.kappa.slice(0, 3)), true);
-    return series.length ? lineChart({ series, xs, band: true, limits, yName: "κ, nats", xName: "filler steps F′", label: `Write-time regret against filler, ${budgetText(budget)}` }) : null;
+    const cells = D.cells.filter((c) => inPanel(c, budget) && cellShown(c) && c.kappa && c.protocol === D.protocols[0]);
+    const series = D.memories.map(({ name }) => ({ memory: name, points: cells.filter((c) => c.memory === name).map((c) => estimatePoint(c.filler, c.kappa, cellText(c))) })).filter((one) => one.points.length);
+    const fillers = D.fillers.filter((f) => chosen.filler.has(f));
+    const limits = extent(D.cells.filter((c) => cellShown(c) && c.kappa).flatMap((c) => ends(c.kappa)), true);
+    return series.length ? h("div", {}, lineChart({ series, xs: fillers.map((f) => ({ x: f, text: f })), limits, yName: "κ, nats per decision", xName: "filler F′, steps", label: `Write-time regret κ in nats against filler steps, ${budgetText(budget)}` }),
+      dataTable(["memory", ...fillers.map((f) => `F′ = ${f}`)], series.map((one) => [named(one.memory), ...fillers.map((f) => told((cells.find((c) => c.memory === one.memory && c.filler === f) || {}).kappa))]))) : null;
   });
 }
 
-function binned(host, table, quantityName, xName) {
+function binned(host, table, xName, unit) {
   panels(host, (budget) => {
     const rows = table.rows.filter((r) => inPanel(r, budget) && chosen.memory.has(r.memory));
-    const series = rows.map((r) => ({ memory: r.memory, points: r.values.map((e, i) => e && estimatePoint(i, e, `${r.memory}, ${xName} ${table.bins[i]}`, nats)).filter(Boolean) })).filter((one) => one.points.length);
-    const heads = ["memory", ...table.bins];
-    const limits = extent(table.rows.filter((r) => chosen.memory.has(r.memory)).flatMap((r) => r.values.flatMap((e) => (e ? e.slice(0, 3) : []))), true);
-    return series.length ? h("div", {}, lineChart({ series, xs: table.bins.map((text, x) => ({ x, text })), band: true, limits, yName: `${quantityName}, nats`, xName, label: `${quantityName} by ${xName}` }),
-      dataTable(heads, rows.map((r) => [r.memory, ...r.values.map((e) => (e ? `${nats(e[0])} ${range(e, nats)}` : "–"))]))) : null;
+    const series = rows.map((r) => ({ memory: r.memory, points: r.values.map((e, i) => e && estimatePoint(i, e, `${r.memory}, ${xName} ${table.bins[i]} ${unit}`)).filter(Boolean) })).filter((one) => one.points.length);
+    const limits = extent(table.rows.filter((r) => chosen.memory.has(r.memory)).flatMap((r) => r.values.flatMap((e) => (e ? ends(e) : []))), true);
+    return series.length ? h("div", {}, lineChart({ series, xs: table.bins.map((text, x) => ({ x, text })), gaps: true, limits, yName: "κ, nats per decision", xName: `${xName}, ${unit}`, label: `Write-time regret κ in nats by ${xName}, ${budgetText(budget)}` }),
+      dataTable(["memory", ...table.bins], rows.map((r) => [named(r.memory), ...r.values.map((e) => told(e))]))) : null;
   });
 }
 
 function association() {
   const paint = () => {
-    const points = D.cells.filter((c) => cellShown(c) && c.delta && c.success).map((c) => ({ memory: c.memory, x: c.delta[0], y: c.success[0], tip: cellTip(c) }));
-    $("association-body").replaceChildren(points.length ? scatter(points, "Games won against the sufficiency gap, one mark per cell") : h("p", { class: "empty" }, "Nothing to draw for this choice."));
+    const cells = D.cells.filter((c) => cellShown(c) && c.delta && c.success);
+    $("association-body").replaceChildren(...(cells.length ? [
+      scatter(cells.map((c) => ({ memory: c.memory, x: c.delta.value, y: c.success.value, tip: cellTip(c) })), `${D.words.won} in % against the gap δ in nats, one mark per cell`, `${D.words.won}, %`),
+      dataTable(["memory", "B", "F′", "δ, nats", `${D.words.won}, %`], cells.map((c) => [named(c.memory), c.budget ?? "–", c.filler, told(c.delta), told(c.success)])),
+    ] : [h("p", { class: "empty" }, "Nothing to draw for this choice.")]));
   };
   listeners.push(paint);
   paint();

@@ -20,32 +20,84 @@ function fill(node, attrs, kids) {
 const h = (tag, attrs, ...kids) => fill(document.createElement(tag), attrs, kids);
 const s = (tag, attrs, ...kids) => fill(document.createElementNS(SVG, tag), attrs, kids);
 
-// ---- numbers, written the same way everywhere
+// ---- numbers. Estimates come with their text, written once for terminal, tables and page; only what belongs to a
+// single decision or to an axis is written here.
 
-const minus = (text) => text.replace("-", "−");
+const minus = (text) => String(text).replace(/-/g, "−");
 const nats = (v) => (v === null || v === undefined ? "–" : minus(v.toFixed(2)).replace(/^−0\.00$/, "0.00"));
 const percent = (v) => (v === null || v === undefined ? "–" : `${(100 * v).toFixed(v === 1 || v === 0 ? 0 : 1)} %`);
-const show = (quantity) => (quantity === "success" || quantity === "coverage" ? percent : nats);
-const bare = (write) => (v) => write(v).replace(" %", "");
-const range = (e, write) => (e && e[1] !== null ? `[${bare(write)(e[1])}, ${bare(write)(e[2])}]` : "");
+const SHARES = ["success", "coverage"];
+const told = (e, unit) => (e ? `${minus(e.text)}${unit ? ` ${unit}` : ""}` : "–");
 const plural = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
 
-// ---- tooltip
+// ---- tooltip: by mouse, by touch, and by the arrow keys inside a chart
 
 function tooltip(node, text) {
-  const box = $("tip");
-  const place = (x, y) => {
-    box.textContent = typeof text === "function" ? text() : text;
-    const wide = box.offsetWidth, high = box.offsetHeight;
-    box.style.left = `${Math.max(6, Math.min(x + 14, innerWidth - wide - 8))}px`;
-    box.style.top = `${y + 18 + high > innerHeight ? y - high - 12 : y + 18}px`;
-    box.classList.add("on");
-  };
-  const hide = () => box.classList.remove("on");
-  node.addEventListener("pointermove", (e) => place(e.clientX, e.clientY));
+  node.tipText = () => (typeof text === "function" ? text() : text);
+  node.setAttribute("data-tip", "");
+  const hide = () => $("tip").classList.remove("on");
+  node.addEventListener("pointermove", (e) => tip(node, e.clientX, e.clientY));
+  node.addEventListener("click", (e) => tip(node, e.clientX, e.clientY));
   node.addEventListener("pointerleave", hide);
-  node.addEventListener("focus", () => { const r = node.getBoundingClientRect(); place(r.right, r.top); });
+  node.addEventListener("focus", () => tipAt(node));
   node.addEventListener("blur", hide);
+}
+function tip(node, x, y) {
+  const box = $("tip");
+  box.textContent = node.tipText();
+  const wide = box.offsetWidth, high = box.offsetHeight;
+  box.style.left = `${Math.max(6, Math.min(x + 14, innerWidth - wide - 8))}px`;
+  box.style.top = `${y + 18 + high > innerHeight ? y - high - 12 : y + 18}px`;
+  box.classList.add("on");
+}
+function tipAt(node) { const r = node.getBoundingClientRect(); tip(node, r.right, r.top); }
+
+// One stop of the tab key per chart; inside it the arrow keys go from mark to mark, and each says its value.
+function reachable(svg) {
+  let at = -1;
+  svg.setAttribute("tabindex", "0");
+  svg.addEventListener("keydown", (event) => {
+    const marks = [...svg.querySelectorAll("[data-tip]")];
+    const to = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: marks.length - 1 }[event.key];
+    if (event.key === "Enter" && marks[at]) marks[at].dispatchEvent(new MouseEvent("click", { bubbles: true }));
+    if (to === undefined || !marks.length) return;
+    event.preventDefault();
+    event.stopPropagation();
+    at = Math.max(0, Math.min(marks.length - 1, to));
+    tipAt(marks[at]);
+  });
+  svg.addEventListener("blur", () => $("tip").classList.remove("on"));
+  return svg;
+}
+
+// A long text in a box of its own says that it goes on below.
+function tall(node) {
+  const box = h("div", { class: "hint" }, node), look = () => { box.dataset.down = node.scrollHeight - node.clientHeight - node.scrollTop > 2; };
+  node.addEventListener("scroll", look, { passive: true });
+  new ResizeObserver(look).observe(node);
+  return box;
+}
+
+// A box that scrolls sideways says so at the edge where more is hidden, and can be scrolled with the keyboard.
+function hinted(scroller, label) {
+  const box = h("div", { class: "hint" });
+  if (scroller.parentNode) scroller.replaceWith(box);
+  box.append(scroller);
+  scroller.classList.add("scroll");
+  const look = () => {
+    const hidden = scroller.scrollWidth - scroller.clientWidth;
+    box.dataset.left = scroller.scrollLeft > 2;
+    box.dataset.right = hidden - scroller.scrollLeft > 2;
+    if (!label) return;
+    if (hidden > 2) fill(scroller, { tabindex: 0, role: "region", "aria-label": `${label}, scrolls sideways` }, []);
+    else for (const name of ["tabindex", "role", "aria-label"]) scroller.removeAttribute(name);
+  };
+  scroller.addEventListener("scroll", look, { passive: true });
+  const sizes = new ResizeObserver(look);
+  sizes.observe(scroller);
+  for (const kid of scroller.children) sizes.observe(kid);
+  new MutationObserver(look).observe(scroller, { childList: true, subtree: true });
+  return box;
 }
 
 // ---- memories: a colour and a shape each, so that colour is never the only sign
@@ -71,15 +123,36 @@ function dot(memory) {
   const { color, shape } = look(memory);
   return s("svg", { class: "dot", viewBox: "0 0 12 12", "aria-hidden": "true" }, s("path", { d: shapePath(shape, 6, 6, 4.4), fill: color }));
 }
-const named = (memory) => h("span", { class: "name" }, dot(memory), memory);
 
-// ---- packed episode data
+// Names break where they make sense: after @ / : . _ - and before a capital letter, never inside a word.
+const senseParts = (name) => name.match(/[@/:._-]*(?:[A-Z]+(?![a-z])|[A-Z]?[^@/:._\-A-Z]+|.)[@/:._-]*/gu) || [];
+const breakable = (name) => senseParts(name).flatMap((part, i) => (i ? [h("wbr"), part] : [part]));
+function senseLines(name, wide) {
+  const out = [""];
+  for (const part of senseParts(name).flatMap((one) => one.match(new RegExp(`.{1,${Math.max(4, wide)}}`, "gu"))))
+    if (out[out.length - 1].length + part.length <= wide || !out[out.length - 1]) out[out.length - 1] += part; else out.push(part);
+  return out;
+}
+const named = (memory) => h("span", { class: "name" }, dot(memory), h("span", { class: "sense" }, breakable(memory)));
 
-const unpacked = new Map();
+// ---- packed episode data: in this page, or in a script file beside it
+
+const unpacked = new Map(), arriving = new Map();
 function chunk(index) {
-  if (!unpacked.has(index)) unpacked.set(index, unpack($(`chunk-${index}`).textContent.trim()));
+  if (!unpacked.has(index)) unpacked.set(index, packedText(index).then(unpack));
   return unpacked.get(index);
 }
+function packedText(index) {
+  const here = $(`chunk-${index}`);
+  if (here) return Promise.resolve(here.textContent.trim());
+  return new Promise((resolve, reject) => {
+    arriving.set(index, resolve);
+    const script = h("script", { src: `episodes/${index}.js` });
+    script.onerror = () => { unpacked.delete(index); script.remove(); reject(new Error(`episodes/${index}.js is not beside this page`)); };
+    document.head.append(script);
+  });
+}
+function episodesArrived(index, text) { arriving.get(index)(text); }
 async function unpack(text) {
   const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));

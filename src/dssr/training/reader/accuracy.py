@@ -40,8 +40,9 @@ class ReaderAccuracy(Record, frozen=True):
     """Cross-entropy of the reference action's label over the full vocabulary: what training lowers."""
     accuracy: float
     """Share of points where the likeliest of the labels shown is that of the reference action."""
-    accuracy_low: float
-    accuracy_high: float
+    accuracy_low: float | None
+    """None where all points are of one game."""
+    accuracy_high: float | None
 
     @property
     def key(self) -> str:
@@ -51,7 +52,7 @@ class ReaderAccuracy(Record, frozen=True):
     @property
     def interval(self) -> Interval:
         """Accuracy with its interval over games."""
-        return Interval(self.accuracy, self.accuracy_low, self.accuracy_high)
+        return Interval.stored(self.accuracy, self.accuracy_low, self.accuracy_high)
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,7 @@ def _accuracy(memory: str, budget: int | None, answers: Sequence[PointAnswer], s
         "games": len(rights),
         "loss": sum(answer.loss for answer in answers) / len(answers),
         "accuracy": found.estimate,
-        "accuracy_low": found.low,
-        "accuracy_high": found.high,
+        **dict(zip(("accuracy_low", "accuracy_high"), found.ends, strict=True)),
     }
 
 

@@ -7,7 +7,6 @@ Which contexts it learns from, and in which exact shares, is the configuration's
 
 import json
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,11 @@ from dssr.errors import RecordError, UsageError
 from dssr.models.load import weights_folder
 from dssr.record.run import Run
 from dssr.seeds import rng_of, seed_of
-from dssr.session import Session, configured, silent, verb
+from dssr.session import Session, configured, counted, silent, verb
 from dssr.stats.bootstrap import Resampler
 from dssr.training.reader.accuracy import ALL, HeldOut, ReaderAccuracy, card_accuracies
 from dssr.training.reader.points import ReaderPoint, apportion, context_variants, reader_points, stratified
-from dssr.types import Cell, Driver, Game, Job, Progress
+from dssr.types import Cell, Driver, Game, Job, Progress, Workers
 from dssr.worlds.archive import Archive
 
 ACCURACY = "accuracy"
@@ -38,6 +37,7 @@ async def reader_train(
     *,
     out: str | Path | None = None,
     resume: bool = False,
+    workers: Workers | int | None = None,
     progress: Progress = silent,
 ) -> Path:
     """Behaviour cloning over the context mixture, then DAgger; returns the folder of the final adapter."""
@@ -46,7 +46,7 @@ async def reader_train(
     if model.backend not in ("hf", "vllm"):
         raise UsageError(f"The {model.backend} backend has no weights to train; use a configuration with hf or vllm.")
     place = Path(out) if out else training_place(settings)
-    dagger = Dagger(settings, place, progress)
+    dagger = Dagger(settings, place, progress, workers)
     if dagger.finished:
         raise RecordError(f"{place} is finished: its adapter is {dagger.adapter(settings.reader.iterations)}.")
     if place.exists() and not resume:
@@ -62,8 +62,11 @@ def training_place(config: Config) -> Path:
 class Dagger:
     """One reader under training, in one directory: collect-N/ are runs, adapters/N what they trained."""
 
-    def __init__(self, config: Config, directory: Path, progress: Progress = silent) -> None:
-        self.config, self.directory, self.progress = bare(config), directory, progress
+    def __init__(
+        self, config: Config, directory: Path, progress: Progress = silent, workers: Workers | int | None = None
+    ) -> None:
+        self.config, self.directory = bare(config), directory
+        self.progress, self.workers = progress, workers
         self.archive: Archive = Session(config).archive
         self.model: ModelConfig = self.config.reader_model or self.config.writer_model
         games = self.archive.games("train")
@@ -141,7 +144,7 @@ class Dagger:
         tokenizer = open_tokenizer(fit.base, model.path, model.revision)
         questions = Questions(tokenizer, load_prompts(self.config.agent.prompts).reader, config.micro_tokens)
         held_out = HeldOut(monitor, Resampler(stats.resamples, stats.seed, stats.level))
-        train_reader(fit, points, held_out, questions, partial(self.progress, "train"))
+        train_reader(fit, points, held_out, questions, counted(self.progress, "train"))
 
     def _accuracies(self, number: int) -> list[ReaderAccuracy]:
         return stored_accuracies(self.adapter(number), number)
@@ -179,7 +182,8 @@ class Dagger:
         """Play the iteration's episodes with the reader of the one before; 0 is the bare base."""
         config = with_reader(self.config, self.adapter(number - 1)) if number > 1 else self.config
         arguments = {"iteration": number, "games": name}
-        async with Session(config, self.progress, self.archive, bare_reader=number == 1) as session:
+        opened = Session(config, self.progress, self.archive, bare_reader=number == 1, workers=self.workers)
+        async with opened as session:
             with session.run(path, "reader-collect", jobs, arguments, resume=True) as (run, agent):
                 await session.play(run, agent, jobs, f"collect {number} {name}")
                 errors = sum(played.episode.error is not None for played in stored(run))

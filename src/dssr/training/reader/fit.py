@@ -18,7 +18,7 @@ from transformers import AttentionInterface
 from dssr.agent.prompts import reader_messages
 from dssr.errors import ModelError
 from dssr.models.tokenizers import HFTokenizer, label_ids
-from dssr.record.files import write_whole
+from dssr.record.log import write_whole
 from dssr.training.fit import Fit, OnStep, fresh, nobody, save
 from dssr.training.reader.accuracy import HeldOut, PointAnswer, variant_accuracies
 from dssr.training.reader.points import ReaderPoint, batches

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from dssr.types import Fact, Privileged
-from dssr.worlds.cooking.recipe import Directive, directives, ingredients
-from dssr.worlds.cooking.words import CUTS, DIRECTIONS, KITCHEN, VERBS, is_opening
+from dssr.worlds.cooking.recipe import CUTS, DIRECTIONS, KITCHEN, VERBS, Directive, directives, ingredients, is_opening
 
 PLAYER = "P"
 INVENTORY = "I"
@@ -58,11 +57,10 @@ def holder(facts: Iterable[Fact], thing: str) -> str | None:
 
 def room_of(facts: Iterable[Fact], thing: str) -> str | None:
     """The room a thing is in, through whatever holds it; the player's own room for what is carried."""
-    facts = tuple(facts)
-    names = rooms(facts)
-    place: str | None = thing
-    while place is not None and place not in names:
-        place = holder(facts, PLAYER if place == INVENTORY else place)
+    held = {fact.args[0]: fact.args[1] for fact in facts if fact.name in ("in", "on", "at") and len(fact.args) == 2}
+    place = held.get(thing)
+    while place in held or place == INVENTORY:
+        place = held.get(PLAYER if place == INVENTORY else place)
     return place
 
 

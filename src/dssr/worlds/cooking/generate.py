@@ -1,16 +1,22 @@
-"""Makes cooking games: `tw-make` in child processes, one game each.
+"""Makes cooking games: `tw-make` in child processes, several games each.
 
-The same settings give the same bytes on any day: the hash seed is fixed, each game is made under the same
-file name, and the compile date, the only part that the clock decides, is blanked.
+The same settings give the same bytes on any day and after any other game: the hash seed is fixed, each game is made
+under the same file name, and the compile date, the only part that the clock decides, is blanked.
 """
 
+import ctypes
 import importlib.metadata
+import json
 import os
 import re
+import runpy
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import traceback
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -139,48 +145,117 @@ def refuse_other_split(game: Game, path: Path) -> None:
     """Refuse a game whose own file, which the digest covers, was made for another split than the manifest says."""
     try:
         settings = msgspec.json.decode(files_of(path)[1].read_bytes(), type=_Made).metadata.settings
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return  # no cooking game, and refused as such when it is played
     made = settings.get("split", game.split)
     if made != game.split:
         raise GameError(f"Game {game.id} was made as a {made} game but is listed as {game.split}: restore the archive.")
 
 
-def make_game(folder: Path, plan: GamePlan) -> Game:
-    """Runs `tw-make` for one game and moves its files into the archive."""
+def make_games(folder: Path, plans: Sequence[GamePlan]) -> Iterator[Game]:
+    """Runs `tw-make` for each plan, all in one process, and moves each game's files into the archive."""
     require_textworld(TEXTWORLD)
-    with tempfile.TemporaryDirectory(prefix=".making-", dir=folder) as scratch:
-        run_tw_make(plan, Path(scratch))
-        made = Path(scratch) / "game.z8"
-        blank_serial(made)
-        blank_place(made.with_suffix(".json"))
-        target = folder / "games" / f"{plan.id}.z8"
-        os.replace(made.with_suffix(".json"), target.with_suffix(".json"))
-        os.replace(made, target)
-    return Game(
-        id=plan.id,
-        split=plan.split,
-        level=plan.level,
-        seed=plan.seed,
-        file=f"games/{plan.id}.z8",
-        md5=md5_of(files_of(target)),
-        command=plan.command,
-        engine=TEXTWORLD,
-    )
+    with Maker() as maker:
+        for plan in plans:
+            with tempfile.TemporaryDirectory(f".{os.getpid()}.part", ".making.", folder) as scratch:
+                maker.make(plan, Path(scratch))
+                made = Path(scratch) / "game.z8"
+                blank_serial(made)
+                blank_place(made.with_suffix(".json"))
+                target = folder / "games" / f"{plan.id}.z8"
+                os.replace(made.with_suffix(".json"), target.with_suffix(".json"))
+                os.replace(made, target)
+            yield Game(
+                id=plan.id,
+                split=plan.split,
+                level=plan.level,
+                seed=plan.seed,
+                file=f"games/{plan.id}.z8",
+                md5=md5_of(files_of(target)),
+                command=plan.command,
+                engine=TEXTWORLD,
+            )
 
 
-def run_tw_make(plan: GamePlan, scratch: Path) -> None:
-    """The child process; what it prints is shown only when it fails."""
-    beside = Path(sys.executable).parent / "tw-make"
-    tool = str(beside) if beside.exists() else shutil.which("tw-make")
-    if tool is None:
-        raise GameError("The program tw-make was not found: install textworld in this environment.")
-    call = [sys.executable, tool, *plan.command[plan.command.index("tw-make") + 1 :]]
-    environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    done = subprocess.run(call, cwd=scratch, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode != 0 or not (scratch / "game.z8").exists():
-        last = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
-        raise GameError(f"tw-make failed on game {plan.id} (seed {plan.seed}): {last}")
+LOG = "tw-make.log"
+"""In the scratch folder of a game: what its making printed, shown only when it fails."""
+MAIN = "from dssr.worlds.cooking.generate import serve; serve()"
+
+
+class Maker:
+    """A process that runs `tw-make` as often as it is asked to: the first game pays for imports and grammars."""
+
+    def __init__(self) -> None:
+        beside = Path(sys.executable).parent / "tw-make"
+        tool = str(beside) if beside.exists() else shutil.which("tw-make")
+        if tool is None:
+            raise GameError("The program tw-make was not found: install textworld in this environment.")
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", MAIN, tool],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONHASHSEED": "0"},
+            text=True,
+        )
+
+    def __enter__(self) -> "Maker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def make(self, plan: GamePlan, scratch: Path) -> None:
+        """One game, in a folder of its own."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        words = plan.command[plan.command.index("tw-make") + 1 :]
+        try:
+            stdin.write(json.dumps([str(scratch.resolve()), words]) + "\n")
+            stdin.flush()
+            done = stdout.readline().strip()
+        except OSError:
+            done = ""
+        if done != "0" or not (scratch / "game.z8").exists():
+            log = scratch / LOG
+            printed = log.read_text(errors="replace").strip() if log.exists() else ""
+            last = (printed or "no output").splitlines()[-1]
+            raise GameError(f"tw-make failed on game {plan.id} (seed {plan.seed}): {last}")
+
+
+PR_SET_PDEATHSIG = 1
+"""Linux: the signal that a process gets when its parent dies."""
+
+
+def serve() -> None:
+    """The child process: runs `tw-make` with the words of each line, in the folder of each line, until no line comes;
+    answers each with the exit code."""
+    if sys.platform == "linux":  # with a maker that is killed we end too, or we would write where it is resumed
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    answers, tool = os.fdopen(os.dup(1), "w"), sys.argv[1]
+    for line in sys.stdin:
+        scratch, words = json.loads(line)
+        os.chdir(scratch)
+        log = os.open(LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        for stream in (1, 2):
+            os.dup2(log, stream)
+        os.close(log)
+        sys.argv = [tool, *words]
+        code: object = 0
+        try:
+            runpy.run_path(tool, run_name="__main__")
+        except SystemExit as end:
+            code = end.code or 0
+            if isinstance(code, str):
+                print(code, file=sys.stderr)
+        except Exception:  # whatever TextWorld raises is one game's trouble, told by its last line
+            traceback.print_exc()
+            code = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.chdir("/")
+        print(0 if code == 0 else 1, file=answers, flush=True)
 
 
 def blank_place(file: Path) -> None:

@@ -22,8 +22,8 @@ import msgspec
 
 from dssr.errors import GameError
 from dssr.types import Fact, Record
+from dssr.worlds.cooking.recipe import clean, with_inventory
 from dssr.worlds.cooking.tree import Constants, StepResult, fact_key
-from dssr.worlds.cooking.words import clean, with_inventory
 
 # ---------------------------------------------------------------- messages
 

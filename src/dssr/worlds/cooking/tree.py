@@ -5,6 +5,7 @@ number, so the file is whole after every line. Processes that share a game take 
 read each other's lines before they add their own. A line cut short by a kill is dropped by the next writer.
 """
 
+import errno
 import fcntl
 import os
 import zlib
@@ -73,8 +74,11 @@ class StepTree:
         self._read_to = 0
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            self._handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            # A link in an archive from elsewhere would have us append to whatever it points to.
+            self._handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
         except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise GameError(f"{file} is a symbolic link, which is not followed: delete it.") from error
             raise GameError(
                 f"{file} cannot be written ({error.strerror}): the archive needs a writable folder."
             ) from error
@@ -164,12 +168,17 @@ class StepTree:
 
     def _take(self, content: bytes) -> None:
         body = content[9:]
-        if content[:9] != checksum(body):
-            raise GameError(f"{self.file} is damaged: delete it and it will be built anew.")
-        if self.constants is None:
-            self.constants = msgspec.json.decode(body, type=Constants)
-            return
-        line = msgspec.json.decode(body, type=TreeLine)
+        try:
+            if content[:9] != checksum(body):
+                raise ValueError("checksum")
+            if self.constants is None:
+                self.constants = msgspec.json.decode(body, type=Constants)
+                return
+            line = msgspec.json.decode(body, type=TreeLine)
+            if not -1 <= line.parent < len(self.lines):
+                raise ValueError("parent")
+        except (ValueError, RecursionError):  # of msgspec and of broken text too
+            raise GameError(f"{self.file} is damaged: delete it and it will be built anew.") from None
         self.lines.append(line)
         self.children.append({})
         if line.parent >= 0:

@@ -12,7 +12,7 @@ from dssr.errors import GameError
 from dssr.seeds import rng_of
 from dssr.types import Kind, Protocol
 from dssr.worlds.base import Node, WalkStep, World
-from dssr.worlds.cooking.words import COOKBOOK, KITCHEN, OPPOSITE, brief, is_opening, room_header
+from dssr.worlds.cooking.recipe import COOKBOOK, KITCHEN, OPPOSITE, brief, is_opening, room_header
 
 Map = dict[str, dict[str, str]]
 """Room to direction to room, all by header name."""

@@ -1,23 +1,27 @@
-"""One cooking game: a tree of moments.
+"""TextWorld cooking: find things in a house, prepare them as the cookbook says, eat the meal.
 
-A step played before, by this process or any other, is looked up; an unseen one is played by TextWorld, in
-its own process, and stored.
+`CookingWorld` is one game, a tree of moments: a step played before, by this process or any other, is looked up; an
+unseen one is played by TextWorld, in its own process, and stored. `Cooking` is the kind of world, one of `DOMAINS`.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
+import msgspec
+
+from dssr.config import GamesConfig
 from dssr.errors import GameError
-from dssr.types import Game, Moment, Options, Privileged, Protocol
-from dssr.worlds.base import Node, Secret, WalkStep, follow, lettered
-from dssr.worlds.cooking.facts import OPENING, oracle_lines, player_room, rooms
-from dssr.worlds.cooking.recipe import ingredients, telling_lines, tools
+from dssr.types import Game, Moment, Options, Privileged, Protocol, Step
+from dssr.worlds.base import ChunkKind, GamePlan, Node, Secret, WalkStep, Words, follow, lettered
+from dssr.worlds.cooking import generate
+from dssr.worlds.cooking.facts import FORM_WORDS, OPENING, oracle_lines, player_room, rooms
+from dssr.worlds.cooking.recipe import COOKBOOK, KITCHEN, Directive, directives, ingredients, telling_lines, tools
 from dssr.worlds.cooking.textworld import begin, play
 from dssr.worlds.cooking.tree import FORMAT, StepTree
 from dssr.worlds.cooking.walk import Explored, explore, phase_a
-from dssr.worlds.cooking.words import COOKBOOK
 
 HIDDEN = ("examine ", "close ", "put ", "insert ")
 """How actions begin that only re-print or undo."""
@@ -36,6 +40,9 @@ class CookingWorld:
         self._constants = self._tree.constants
         self._walks: dict[tuple[Protocol, int], tuple[WalkStep, ...]] = {}
         self._nodes: dict[int, Node] = {0: Node(0, (), self._moment)}
+        self._oracle: dict[int, tuple[Secret, ...]] = {}
+        self._lock = threading.RLock()
+        """Held while something new is played; what is known is read without."""
 
     @property
     def goal(self) -> str:
@@ -56,12 +63,15 @@ class CookingWorld:
         number = self._tree.children[node.number].get(action)
         if number is None:
             self._check(node, action)
-            answer = play(self._path, node.actions, action)
-            number = self._tree.add(node.number, action, answer)
+            number = self._play(node, action)
         known = self._nodes.get(number)
         if known is None:
-            known = self._nodes[number] = Node(number, (*node.actions, action), self._moment)
+            known = self._nodes.setdefault(number, Node(number, (*node.actions, action), self._moment))
         return known
+
+    def knows(self, node: Node, action: str) -> bool:
+        """Whether the step was played before."""
+        return action in self._tree.children[node.number]
 
     def options(self, node: Node, step: int) -> Options:
         """The lettered choice at a position."""
@@ -69,8 +79,9 @@ class CookingWorld:
 
     def walk(self, protocol: Protocol, filler: int) -> tuple[WalkStep, ...]:
         """Phase A; found once for each protocol and length."""
-        if (protocol, filler) not in self._walks:
-            self._walks[protocol, filler] = phase_a(self, self._explored, protocol, filler)
+        with self._lock:
+            if (protocol, filler) not in self._walks:
+                self._walks[protocol, filler] = phase_a(self, self._explored, protocol, filler)
         return self._walks[protocol, filler]
 
     def oracle_lines(self, node: Node, long: bool) -> list[str]:
@@ -79,17 +90,17 @@ class CookingWorld:
 
     def secrets(self, nodes: Iterable[Node]) -> Iterator[Secret]:
         """The recipe's lines, the walkthrough and every plan, the facts, and the `oracle-b` lines."""
-        visited = tuple(nodes)
+        visited = dict.fromkeys(nodes)
+        facts = {fact for node in visited for fact in node.moment.privileged.facts}
+        for fact in facts:
+            if fact.args:
+                yield Secret("fact", f"{fact.name}({','.join(fact.args)})", "code")
+            if len(fact.args) > 1:
+                yield Secret("fact", f"{fact.name} {' '.join(fact.args)}", "code")
         for node in visited:
-            privileged = node.moment.privileged
-            for line in (*oracle_lines(privileged, long=True), *oracle_lines(privileged, long=False)):
-                yield Secret("oracle", line.removeprefix(OPENING), "line")
-            for fact in privileged.facts:
-                if fact.args:
-                    yield Secret("fact", f"{fact.name}({','.join(fact.args)})", "code")
-                if len(fact.args) > 1:
-                    yield Secret("fact", f"{fact.name} {' '.join(fact.args)}", "code")
-            yield Secret("plan", "\n".join(privileged.policy), "plan")
+            if node.number not in self._oracle:
+                self._oracle[node.number] = tuple(_oracle_secrets(node.moment.privileged))
+            yield from self._oracle[node.number]
         if visited:
             yield Secret("plan", "\n".join(self._constants.walkthrough), "plan")
             for line in telling_lines(self._constants.recipe):
@@ -109,6 +120,13 @@ class CookingWorld:
     def close(self) -> None:
         """Closes the stored tree."""
         self._tree.close()
+
+    def _play(self, node: Node, action: str) -> int:
+        with self._lock:
+            number = self._tree.children[node.number].get(action)
+            if number is None:
+                number = self._tree.add(node.number, action, play(self._path, node.actions, action))
+        return number
 
     @cached_property
     def _explored(self) -> Explored:
@@ -142,6 +160,12 @@ class CookingWorld:
         )
 
 
+def _oracle_secrets(privileged: Privileged) -> Iterator[Secret]:
+    for line in dict.fromkeys((*oracle_lines(privileged, long=True), *oracle_lines(privileged, long=False))):
+        yield Secret("oracle", line.removeprefix(OPENING), "line")
+    yield Secret("plan", "\n".join(privileged.policy), "plan")
+
+
 def is_option(action: str) -> bool:
     """Whether an admissible action may be shown as a choice."""
     return action == COOKBOOK or not (action in ("look", "inventory") or action.startswith(HIDDEN))
@@ -162,3 +186,56 @@ def unseen(steps: tuple[WalkStep, ...]) -> tuple[str, ...]:
     reached = {step.node.moment.place for step in steps}
     hidden = [thing for thing in needed if not re.search(rf"\b{re.escape(thing)}\b", text)]
     return (*hidden, *[room for room in rooms(privileged.facts) if room not in reached])
+
+
+# ---------------------------------------------------------------- the kind of world
+
+
+class Cooking:
+    """The games of `tw-cooking`; a level is a number of rooms."""
+
+    engine = generate.TEXTWORLD
+    form_words = FORM_WORDS
+    words = Words(
+        task="recipe",
+        fact="directive",
+        level="rooms",
+        home=KITCHEN,
+        reveal_chunk=ChunkKind("cookbook", "the cookbook"),
+        visit_chunk=ChunkKind("visit", "a room visit before the task"),
+        block_chunk=ChunkKind("block", "a step of the task itself"),
+    )
+
+    def settled(self, games: GamesConfig) -> GamesConfig:
+        """The section with recipe, take, open, cook and cut written out."""
+        options = generate.options_of(games)
+        return msgspec.structs.replace(games, options=msgspec.to_builtins(options))
+
+    def plans(self, games: GamesConfig) -> tuple[GamePlan, ...]:
+        """Every game, ordered so that all cells grow at the same pace."""
+        return generate.plan_games(games)
+
+    def make(self, plans: Sequence[GamePlan], folder: Path) -> Iterator[Game]:
+        """Runs `tw-make` for each, in one process."""
+        return generate.make_games(folder, plans)
+
+    def files(self, path: Path) -> tuple[Path, ...]:
+        """The `.z8` file and its `.json` companion."""
+        return generate.files_of(path)
+
+    def open(self, game: Game, path: Path, kept: Path) -> CookingWorld:
+        """The game with its stored tree."""
+        generate.require_textworld(game.engine)
+        generate.refuse_other_split(game, path)
+        return CookingWorld(game, path, kept)
+
+    def facts(self, steps: Sequence[Step], reveal: int) -> tuple[Directive, ...]:
+        """The directives of the recipe as the log shows it."""
+        return directives(steps[reveal].observation)
+
+    def is_home(self, place: str) -> bool:
+        """Whether it is the kitchen."""
+        return place == KITCHEN
+
+
+COOKING = Cooking()

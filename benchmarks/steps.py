@@ -1,0 +1,50 @@
+"""CPU seconds of decoding steps at small batches: `python steps.py ROWS...` prints one line of JSON.
+
+A script of its own, so that it can run on another version of dssr (PYTHONPATH decides which).
+"""
+
+import json
+import random
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import torch
+
+from dssr.config import ModelConfig
+from dssr.models.engine.decode import Reply
+from dssr.models.load import load_model
+
+PROMPT, STEPS, ROUNDS = 120, 60, 5
+
+
+@torch.inference_mode()
+def seconds_per_step(model: Any, rows: int) -> float:
+    """One step for so many greedy replies to prompts of about PROMPT tokens, the best of several rounds."""
+    best = float("inf")
+    rng = random.Random(rows)
+    for _ in range(ROUNDS):
+        lengths = [PROMPT + rng.randrange(60) for _ in range(rows)]
+        prompts = [np.array([rng.randrange(4000) for _ in range(length)], np.int32) for length in lengths]
+        prefilled = model.prefiller.run(prompts, None, keep=True)
+        settings: dict[str, Any] = {"max_tokens": STEPS + 2, "temperature": 0.0, "noise": random.Random(0)}
+        if "samples" in Reply.__slots__:
+            settings["samples"] = 1
+        made = [Reply(0, one.blocks, len(ids), **settings) for ids, one in zip(prompts, prefilled, strict=True)]
+        model.decoder.sample(made, torch.stack([one.state for one in prefilled]))
+        model.decoder.admit(made)
+        begin = time.process_time()
+        for _ in range(STEPS):
+            model.decoder.step()
+        best = min(best, (time.process_time() - begin) / STEPS)
+        model.decoder.clear()
+    return best
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    loaded: Any = load_model(ModelConfig(backend="hf", path="nano/writer", dtype="float32", device="cpu", threads=1))
+    loaded.decoder.ends = frozenset()
+    print(json.dumps({rows: seconds_per_step(loaded, int(rows)) for rows in sys.argv[1:]}))
+    loaded.batcher.close()

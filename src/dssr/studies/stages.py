@@ -1,0 +1,332 @@
+"""The whole study in one sequence: from the archive of games to the verdicts on sealed test games.
+
+Each stage is an ordinary verb with ordinary run directories in the study's folder:
+
+    games       the archive
+    reader      R1 and R2, where the configuration trains them
+    accept      whether they are good enough to measure with
+    gates       the gates, written down before there are data
+    grid        prompted memories × budgets × fillers
+    lag         the measured lag of the write-time formats at the gates' budget
+    pilot       where the filler walk stands: before or after the reveal, with rooms printed again or not
+    returns     score against return, under both orders of walk and reveal
+    lines       the writer, trained in every way that is compared
+    seeds       the selected round, trained with more seeds
+    walks       the selected writer on a finer grid of fillers
+    power       the least effect that each gate on test games could show, from the spread on validation games
+    approval    the runs that may see the test games
+    test        the sealed evaluation, under both readers
+    verdicts    every gate judged
+    report      one page for all of it
+"""
+
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from dssr.config import Config, resolved
+from dssr.errors import DssrError, UsageError
+from dssr.measure.archives import make_games
+from dssr.measure.continuation import continuation
+from dssr.measure.gates import Case, checks_of, over_long
+from dssr.measure.ledger import approve, gates, judge, ledger_of
+from dssr.measure.rows import BASE
+from dssr.measure.study import Study
+from dssr.record.log import write_whole
+from dssr.record.run import Run
+from dssr.seeds import digest_of
+from dssr.session import Session, silent, verb
+from dssr.stats.bootstrap import standard_error
+from dssr.studies.study import Done, StageState, StageWork, WholeStudy, under
+from dssr.training.line import line_folder
+from dssr.training.lines import Lines, train, train_seeds
+from dssr.training.reader.assess import reader_accept
+from dssr.training.reader.dagger import Dagger, reader_train
+from dssr.training.results import RoundResult, best_rounds, selected
+from dssr.training.round import adapter_folder
+from dssr.training.variants import MAIN, variant_of
+from dssr.types import Progress, Protocol, Workers
+from dssr.worlds.archive import MANIFEST
+
+METHOD = (MAIN, "a4")
+"""Ways of training that the selection chooses among; the others are what it is compared with."""
+ORDERS: tuple[Protocol, ...] = ("post", "pre")
+"""Protocols under which scores are compared with returns."""
+WIDE = ("test-wide", "test-frontier")
+PARTS = ("test", "test-fewer")
+"""Parts of the page for the test games."""
+LINES = "lines"
+"""Folder of the trained lines."""
+
+
+@verb
+async def study(
+    config: Config | str = "nano",
+    *,
+    stage: str | None = None,
+    out: str | Path | None = None,
+    approval: str | None = None,
+    force: bool = False,
+    workers: Workers | int | None = None,
+    progress: Progress = silent,
+) -> list[StageState]:
+    """Do all stages that are owed, or up to and including `stage`; one that was interrupted goes on where it was.
+
+    `approval` are the words with which the test games are opened; without them the study stops before. `force` goes on
+    with a reader that is not good enough, and says so in every record.
+    """
+    whole = WholeStudy(STAGES, config, out, approval, force, workers, progress)
+    await whole.run(stage)
+    return whole.states()
+
+
+@verb
+async def study_states(config: Config | str = "nano", *, out: str | Path | None = None) -> list[StageState]:
+    """Where every stage of a study stands."""
+    return WholeStudy(STAGES, config, out).states()
+
+
+# ---------------------------------------------------------------- the stages
+
+
+async def _games(study: WholeStudy) -> Done:
+    folder = Path(study.config.data) / study.config.games.archive
+    if not (folder / MANIFEST).exists():
+        await make_games.aio(
+            study.config,
+            resume=folder.exists(),
+            workers=study.workers.count if isinstance(study.workers, Workers) else study.workers,
+            progress=study.progress,
+        )
+    archive = Session(study.config).archive
+    listed = digest_of(sorted((game.id, game.md5) for game in archive.games()))
+    return Done(others={"archive": listed}, facts={"games": len(archive.games())})
+
+
+async def _reader(study: WholeStudy) -> Done:
+    """Readers that the configurations train and do not name yet."""
+    runs, facts = [], {}
+    for role, config in (("r1", study.config), ("r2", study.second)):
+        if config is None or not config.reader.trained or config.agent.reader_adapter is not None:
+            continue
+        place = study.out / f"reader-{role}"
+        dagger = Dagger(config, place)
+        if dagger.finished:
+            adapter = dagger.adapter(config.reader.iterations)
+        else:
+            adapter = await reader_train.aio(config, out=place, resume=place.exists(), **study.shared)
+        facts[role] = str(adapter.relative_to(study.out))
+        runs += sorted(path.parent for path in place.glob("*/summary.json"))
+    return Done(runs, facts=facts)
+
+
+async def _accept(study: WholeStudy) -> Done:
+    runs, facts = [], {}
+    for role, bare in (("r1", study.config), ("r2", study.second)):
+        if bare is None:
+            continue
+        config, place = study.reading(bare, role), study.out / f"accept-{role}"
+        found = await reader_accept.aio(config, out=place, resume=place.exists(), **study.shared)
+        if not found.accepted and role == "r1" and not study.force:
+            raise UsageError(
+                f"The reader wins {100 * found.success:.0f} % of the games with the full history, below the "
+                f"{100 * found.threshold:.0f} % asked for: train a better one, or go on with --force, on the record."
+            )
+        runs.append(place)
+        facts[role] = {"success": found.success, "accepted": found.accepted, "forced": study.force}
+    return Done(runs, facts=facts)
+
+
+async def _gates(study: WholeStudy) -> Done:
+    entries = await gates.aio(study.config, write=True)
+    return Done(others={"gates": digest_of([entry.text for entry in entries if entry.kind == "gate"])})
+
+
+async def _grid(study: WholeStudy) -> Done:
+    return Done([await study.diagnosed(study.grid())])
+
+
+async def _lag(study: WholeStudy) -> Done:
+    return Done([await study.diagnosed(study.lag())])
+
+
+async def _pilot(study: WholeStudy) -> Done:
+    return Done([await study.diagnosed(one) for one in study.pilot()])
+
+
+async def _returns(study: WholeStudy) -> Done:
+    runs = []
+    for kind in ORDERS:
+        place = study.out / f"returns-{kind}"
+        if not (place / "summary.json").exists():
+            config = under(study.first, kind)
+            await continuation.aio(config, out=place, resume=place.exists(), **study.shared)
+        runs.append(place)
+    return Done(runs)
+
+
+async def _lines(study: WholeStudy) -> Done:
+    runs, facts = [], {}
+    for name in study.variants:
+        place = line_folder(study.out / LINES, name, 0)
+        if not (place / "summary.json").exists():
+            await train.aio(
+                study.first,
+                name,
+                out=study.out / LINES,
+                force=study.force,
+                resume=True,
+                workers=study.workers,
+                progress=study.progress,
+            )
+        runs.append(place)
+        facts[name] = (Run.open(place).summary or {})["ended"]
+    return Done(runs, facts=facts)
+
+
+async def _seeds(study: WholeStudy) -> Done:
+    """Select a round of the method, train it with more seeds, and name all writers that go to test."""
+    lines = Lines(study.first, study.out / LINES, study.force, True, study.progress, study.workers)
+    rows: list[RoundResult] = [row for name in study.variants for row in lines.results(name, 0)]
+    best, titles = best_rounds(rows), {variant_of(name, study.config.writer).title: name for name in study.variants}
+    method = {title for title, name in titles.items() if name in METHOD}
+    chosen = selected([row for row in rows if row.writer in method])
+    name = titles[chosen.writer]
+    made = await train_seeds.aio(
+        study.first,
+        name,
+        seeds=study.config.writer.seeds,
+        out=study.out / LINES,
+        force=study.force,
+        resume=True,
+        workers=study.workers,
+        progress=study.progress,
+    )
+    place = line_folder(study.out / LINES, name, 0)
+    adapters = {
+        f"{name}/s{extra}": study.inside(adapter_folder(place, chosen.round, extra))
+        for extra in range(study.config.writer.seeds)
+    }
+    for title, found in best.items():
+        other = titles[title]
+        if other != name:
+            folder = adapter_folder(line_folder(study.out / LINES, other, 0), found.round)
+            adapters[other] = study.inside(folder)
+    one_target = f"k{study.config.writer.targets[0]}"
+    wanted = {"outcome": "outcome", "one_target": one_target, "no_hint": "no-hint"}
+    roles = {role: study.memory(other) for role, other in wanted.items() if other in adapters}
+    facts = {
+        "selected": msgspec.to_builtins(chosen),
+        "adapters": adapters,
+        "roles": {"dssr": study.memory(name), **roles},
+        "rest": [other for other in adapters if "/" not in other and other not in wanted.values()],
+        "seeds": made.memories,
+    }
+    return Done([Path(one) for one in made.lines[1:]], facts=facts)
+
+
+async def _walks(study: WholeStudy) -> Done:
+    return Done([await study.diagnosed(study.walks())])
+
+
+async def _power(study: WholeStudy) -> Done:
+    """What the gates on test games can detect: the spread of the finer grid, scaled to the number of test games."""
+    seen = Study.load([study.out / "walks"])
+    levels, archive = study.config.games.levels, Session(study.config).archive
+    tested = sum(len(archive.games("test", level)) for level in levels)
+    shrunk = sqrt(len(seen.games) / tested)
+    dssr, long = study.roles["dssr"], over_long(seen, study.roles["dssr"], "success")
+    base = over_long(seen, BASE, "success")
+    columns = np.array([[values[game] for game in seen.games] for values in (long, base)])
+    spread = standard_error(columns[0] - columns[1])
+    least = None if spread is None else seen.sampler.detectable(spread)
+    found: dict[str, Any] = {"games": tested, f"success({dssr}) - success({BASE})": least}
+    try:
+        found |= {check.what: check.detectable for check in checks_of("G2b", Case(seen, dssr=dssr)).checks}
+    except DssrError as trouble:
+        found["G2b"] = str(trouble)
+    scaled = {what: value * shrunk if isinstance(value, float) else value for what, value in found.items()}
+    return Done(facts={**scaled, "validation_games": len(seen.games)})
+
+
+async def _approval(study: WholeStudy) -> Done:
+    """The list of the runs that may see the test games, closed by the first of them."""
+    if study.approval is None:
+        runs = "; ".join(f"{one.name}: {', '.join(one.memories)}" for one in study.tests())
+        raise UsageError(
+            f"Everything before the test games is done. They open once, for these runs ({runs}): say who opens them "
+            "and why with --approve TEXT, and start again."
+        )
+    made = []
+    for one in study.tests():
+        write_whole(study.out / f"{one.name}.toml", resolved(one.config).encode())
+        asked = (study.approval, one.config, one.memories, one.budgets, one.fillers)
+        made.append(await approve.aio(*asked, games=one.games))
+    return Done(others={one.name: digest_of(msgspec.to_builtins(one.run)) for one in made})
+
+
+async def _test(study: WholeStudy) -> Done:
+    return Done([await study.diagnosed(one) for one in study.tests()])
+
+
+async def _verdicts(study: WholeStudy) -> Done:
+    """Every gate on its runs; one that cannot be judged says why, and the others go on."""
+    grid, lag, test = (study.out / name for name in ("grid", "lag", "test"))
+    second = [study.out / "test-r2"] if study.second else []
+    on: dict[str, list[Path]] = {"G0": [lag], "G1a": [lag], "G1b": [grid], "G1c": [study.out / f"returns-{ORDERS[0]}"]}
+    on |= {gate: [test] for gate in ("G2a", "G2b", "G2c", "G2d", "G2e", "plain")}
+    facts: dict[str, Any] = {}
+    judged = {entry.gate for entry in ledger_of(study.config).entries() if entry.kind == "verdict"}
+    for gate, runs in on.items():
+        if gate in judged:
+            continue
+        try:
+            found = await judge.aio(gate, runs, study.config, roles=study.roles, second=second if gate == "G2d" else ())
+            facts[gate] = "vacuous" if found.vacuous else found.passed
+        except DssrError as error:
+            facts[gate] = str(error)
+    return Done(others={"ledger": digest_of([entry.text for entry in ledger_of(study.config).entries()])}, facts=facts)
+
+
+async def _report(study: WholeStudy) -> Done:
+    """The page of the whole study, from the stored runs and the ledger alone."""
+    from dssr.reports.study_page import StudySources, study_report
+
+    runs = {
+        "reader": ["reader"],
+        "valid": ["grid", "lag"],
+        "pilot": ["pilot"],
+        "continuation": ["returns"],
+        "writer": ["lines", "seeds"],
+        "lag-grid": ["walks"],
+        "test": ["test"],
+    }
+    made = {part: [path for stage in stages for path in study.runs_of(stage)] for part, stages in runs.items()}
+    # One table has one set of games, and what no gate looks at may have fewer.
+    made |= {part: [path for path in made["test"] if (Path(path).name in WIDE) == (part != "test")] for part in PARTS}
+    sources = StudySources(study.config.name, made, str(ledger_of(study.config).path), study.roles)
+    study_report(sources, study.out / "report")
+    return Done(facts={"page": "report/index.html"})
+
+
+STAGES: dict[str, StageWork] = {
+    "games": _games,
+    "reader": _reader,
+    "accept": _accept,
+    "gates": _gates,
+    "grid": _grid,
+    "lag": _lag,
+    "pilot": _pilot,
+    "returns": _returns,
+    "lines": _lines,
+    "seeds": _seeds,
+    "walks": _walks,
+    "power": _power,
+    "approval": _approval,
+    "test": _test,
+    "verdicts": _verdicts,
+    "report": _report,
+}

@@ -1,0 +1,1 @@
+"""Logged episodes of any agent: the format, the importers, the facts in them."""

@@ -1,0 +1,50 @@
+"""`dssr audit` and `dssr trace` as a user calls them."""
+
+import json
+from pathlib import Path
+
+from tests.cli.test_main import dssr
+
+LOGS = Path(__file__).parents[2] / "examples" / "logs"
+
+
+def test_from_a_log_to_the_page(tmp_path: Path) -> None:
+    """Catches a way from one's own log to the page that breaks anywhere: check, plan, audit, report, export."""
+    logs = [str(path) for path in sorted(LOGS.glob("*traj*"))]
+    done = dssr("trace", "check", *logs, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "4 traces, all good" in done.stdout
+    asked = ("-c", "scripted", "-m", "summary", "-m", "lastk", "-b", "64", "--every", "2")
+    done = dssr("audit", *logs, *asked, "--plan", "--price-in", "1", "--price-out", "2", "--json", cwd=tmp_path)
+    plan = json.loads(done.stdout)
+    assert plan["total"]["cost"] > 0
+    assert plan["total"]["calls"] > plan["total"]["new_calls"] > 0
+    assert not (tmp_path / "runs").exists()
+    done = dssr("audit", *logs, *asked, "-o", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for part in ("log by log", "Reader sensitive", "values that later actions need", "summary, 64 tokens: budget loss"):
+        assert part in done.stdout + done.stderr, part
+    done = dssr("report", "run", "-o", "report", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "decisions made as logged" in page
+    assert (tmp_path / "report" / "tables" / "blame.csv").is_file()
+    assert (tmp_path / "report" / "tables" / "fact-survival.csv").is_file()
+    done = dssr("trace", "export", *logs, "-o", "all.jsonl", cwd=tmp_path)
+    assert "4 traces" in done.stdout
+    shown = dssr("trace", "show", "all.jsonl", "--facts", cwd=tmp_path)
+    assert "end_of_edit" in shown.stdout
+
+
+def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
+    """Catches a traceback, or exit 0, on a log that cannot be audited; nothing is left behind."""
+    (tmp_path / "empty.jsonl").write_text("")
+    (tmp_path / "idle.jsonl").write_text('{"id": "a", "goal": "x", "steps": [{"observation": "o"}]}\n')
+    for name, said in (("empty.jsonl", "is empty"), ("idle.jsonl", "no decision"), ("missing.jsonl", "cannot be read")):
+        done = dssr("audit", name, "-c", "scripted", "-o", "run", cwd=tmp_path)
+        assert done.returncode == 2, name
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1
+    assert dssr("trace", "check", "idle.jsonl", cwd=tmp_path).returncode == 2
+    assert not (tmp_path / "run").exists()

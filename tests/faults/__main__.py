@@ -1,0 +1,55 @@
+"""Run the harness for real and keep its figures: `python -m tests.faults kills|line|served|fuzz`.
+
+The figures go to `results.json` beside this file, and from there to docs/trust.md.
+"""
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+import msgspec
+from tests.faults import cases, fuzz, kills
+from tests.tiny import make_tiny
+
+from dssr.worlds.archive import Archive, unpack
+
+RESULTS = Path(__file__).with_name("results.json")
+GAMES = Path(__file__).parents[1] / "games"
+
+
+def keep(name: str, command: str, figures: object) -> None:
+    """Put the figures of one command into the file of results."""
+    stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    stored[name] = {"command": f"python -m tests.faults {command}", "figures": figures}
+    RESULTS.write_text(json.dumps(dict(sorted(stored.items())), indent=1) + "\n")
+
+
+def main() -> None:
+    """Do what was asked."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=["kills", "line", "served", "fuzz"])
+    parser.add_argument("--cases", type=int, default=fuzz.CASES)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--stride", type=int, help="instead of each case's own; 1 kills at every operation")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        unpack(GAMES / "one.tar.xz", folder / "games" / "one")
+        archive = Archive.open(folder / "games" / "one")
+        archive.folder = folder / "games"  # as that of the tests, whose parts lie in folders of their own
+        if asked.what == "fuzz":
+            keep("fuzz", f"fuzz --cases {asked.cases}", fuzz.table(archive, folder, asked.cases))
+        elif asked.what == "kills":
+            every = cases.cheap_cases(archive, folder)
+            every += cases.training_cases(archive, make_tiny(folder / "base"), folder)
+            found = [kills.kill_everywhere(one, folder / one.slug, asked.stride or one.stride) for one in every]
+            keep("kills", f"kills --stride {asked.stride}" if asked.stride else "kills", msgspec.to_builtins(found))
+        elif asked.what == "line":
+            keep("line", f"line --kills {asked.kills}", cases.killed_line(archive, folder, asked.kills))
+        else:
+            keep("served", f"served --kills {asked.kills}", cases.killed_served(archive, folder, asked.kills))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""What the operating system refuses is one sentence, whichever command meets it, and nothing is left half-written."""
+
+import os
+import resource
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from tests.faults.cases import scripted
+from tests.faults.kills import attempt
+
+from dssr.cli.main import run
+from dssr.config import Config, resolved
+from dssr.measure.diagnose import diagnose
+from dssr.worlds.archive import Archive
+from dssr.worlds.base import settled
+
+LONG = "x" * 300
+"""A name longer than any file system takes."""
+
+
+@pytest.fixture(scope="module")
+def config(archive: Archive, tmp_path_factory: pytest.TempPathFactory) -> Config:
+    return settled(scripted(archive, tmp_path_factory.mktemp("data")))
+
+
+@pytest.fixture(scope="module")
+def measured(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("runs") / "run"
+    diagnose(config, ["full", "summary"], [24], [0], out=place)
+    return place
+
+
+@pytest.fixture
+def here(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with `mine.toml`, a file `file` where folders are asked for, and a link `run` to a finished run."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.toml").write_text(resolved(config))
+    (tmp_path / "file").write_text("")
+    return tmp_path
+
+
+def told(words: list[str], room: int | None = None) -> tuple[int, str]:
+    """Exit code and output of a command; with `room`, no file can grow beyond so many bytes, as on a full disk."""
+
+    def work(place: Path, resume: bool) -> None:
+        if room is not None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+        sys.argv = ["dssr", *words]
+        code = run()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+    return attempt(work, Path("said/of"), False), Path("said/told").read_text(errors="replace")
+
+
+def in_one_sentence(words: list[str], room: int | None = None) -> str:
+    code, output = told(words, room)
+    assert code in (1, 2), output
+    assert "Traceback" not in output, output
+    last = [line for line in output.splitlines() if line.strip()]
+    assert any(line.startswith("dssr: ") for line in last), output
+    return output
+
+
+@pytest.mark.parametrize("out", ["file/inside", LONG])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report", "RUN", "--out"],
+        ["export", "csv", "RUN", "--out"],
+        ["export", "parquet", "RUN", "--out"],
+        ["export", "inspect", "RUN", "--out"],
+        ["diagnose", "-c", "mine.toml", "-m", "full", "--out"],
+        ["games", "make", "-c", "mine.toml", "--archive"],
+    ],
+)
+def test_a_place_that_cannot_be(here: Path, measured: Path, words: list[str], out: str) -> None:
+    """Catches tracebacks where a folder is a file, or a name is too long."""
+    in_one_sentence([str(measured) if word == "RUN" else word for word in [*words, out]])
+    assert sorted(path.name for path in here.iterdir()) == ["file", "mine.toml", "said"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report", "RUN", "--out", "out"],
+        ["export", "csv", "RUN", "--out", "out"],
+        ["export", "parquet", "RUN", "--out", "out"],
+        ["diagnose", "-c", "mine.toml", "-m", "full", "--out", "out"],
+    ],
+)
+def test_a_full_disk(here: Path, measured: Path, words: list[str]) -> None:
+    """Catches tracebacks on a full disk, and a file that passes for a whole one."""
+    in_one_sentence([str(measured) if word == "RUN" else word for word in words], room=2000)
+    assert not list(here.glob("out/summary.json")) + list(here.glob("out/*.html"))
+
+
+@pytest.mark.parametrize("name", ["run.json", "summary.json", "digests.json", "episodes.jsonl", "audits.jsonl"])
+def test_broken_bytes_in_a_run(here: Path, measured: Path, name: str) -> None:
+    """Catches tracebacks for bytes that are no text, in a run of today and in one whose digests say nothing."""
+    shutil.copytree(measured, here / "run")
+    data = (here / "run" / name).read_bytes()
+    (here / "run" / name).write_bytes(data[:20] + b"\xff\xfe\x80" + data[20:])
+    words = ["check", "run"] if name == "summary.json" else ["report", "run", "--out", "out"]
+    assert name in in_one_sentence(words)
+
+
+def test_broken_bytes_elsewhere(here: Path) -> None:
+    """Catches tracebacks for a configuration, a prompt or a list of games that is no text."""
+    (here / "broken.toml").write_bytes(b'name = "\xff"\n')
+    in_one_sentence(["diagnose", "-c", "broken.toml"])
+    (here / "texts").mkdir()
+    (here / "texts" / "summary.txt").write_bytes(b"\xff\xfe")
+    text = (here / "mine.toml").read_text()
+    (here / "other.toml").write_text(text.replace("[agent]", '[agent]\nprompts = "texts"'))
+    in_one_sentence(["diagnose", "-c", "other.toml", "-m", "summary", "-o", "out"])
+    (here / "games").mkdir()
+    (here / "games" / "archive.json").write_bytes(b'{"games": "\xff"}')
+    in_one_sentence(["games", "check", "-c", "mine.toml", "--archive", "games"])
