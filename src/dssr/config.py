@@ -300,7 +300,9 @@ class StudyConfig(Section, frozen=True):
     wide_games: Count | None = None
     """Validation games per level for the grid of all prompted memories and for the walks' protocols; all when unset."""
     wide_test_games: Count | None = None
-    """Test games per level for what no gate looks at: the other budgets, `lastk`, `oracle-b`; all when unset."""
+    """Test games per level for memories that no gate looks at, such as `lastk` and `oracle-b`; all when unset."""
+    frontier_games: Count | None = None
+    """Test games per level for the other budgets; all when unset."""
     walks: Sizes = (0, 2, 3, 5, 7, 9, 10, 15, 20, 30, 40)
     """Fillers of the finer grid."""
     walk_games: Count | None = None

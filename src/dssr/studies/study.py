@@ -212,13 +212,12 @@ class WholeStudy:
 
     @cached_property
     def second(self) -> Config | None:
-        """The configuration of the second reader, on the same archive, runs and sizes."""
+        """The configuration of the second reader, with all that is measured and how as in the first."""
         if self.config.study.second in (None, NOBODY):
             return None
-        found = configured(self.config.study.second)
-        return msgspec.structs.replace(
-            found, data=self.config.data, runs=self.config.runs, games=self.config.games, study=self.config.study
-        )
+        same = ("data", "runs", "games", "protocol", "measure", "stats", "gates", "study")
+        kept = {name: getattr(self.config, name) for name in same}
+        return msgspec.structs.replace(configured(self.config.study.second), **kept)
 
     def reading(self, config: Config, role: str) -> Config:
         """The configuration with the reader that the study trained for it, where it did."""
@@ -304,7 +303,7 @@ class WholeStudy:
             found.append(Asked("test-wide", config, (*wide, *rest), (budget,), fillers, study.wide_test_games, "test"))
         if len(sizes := self.config.agent.budgets) > 1:
             memories = (BASE, "guide", *self.seeds)
-            found.append(Asked("test-frontier", config, memories, sizes, fillers, study.wide_test_games, "test"))
+            found.append(Asked("test-frontier", config, memories, sizes, fillers, study.frontier_games, "test"))
         if self.second:
             reader = self.trained(self.reading(self.second, "r2"))
             found.append(Asked("test-r2", reader, (FULL, BASE, *self.seeds), (budget,), fillers, split="test"))

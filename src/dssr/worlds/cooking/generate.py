@@ -44,7 +44,7 @@ SERIAL = slice(0x12, 0x18)
 
 
 class CookingOptions(Section, frozen=True):
-    """What `games.options` may say of cooking games; each is an option of `tw-cooking` of the same name."""
+    """What `games.options` may say of cooking games; all but `first` are options of `tw-cooking` of the same name."""
 
     recipe: Annotated[int, Meta(ge=1)] = 3
     """Ingredients of the recipe."""
@@ -56,6 +56,8 @@ class CookingOptions(Section, frozen=True):
     """Ingredients may have to be cooked."""
     cut: bool = True
     """Ingredients may have to be cut."""
+    first: Annotated[int, Meta(ge=0)] = 0
+    """Place of the first game in every range of seeds: archives whose ranges do not meet share no game."""
 
 
 def installed_textworld() -> str:
@@ -93,8 +95,9 @@ def options_of(games: GamesConfig) -> CookingOptions:
             "some of these, each once."
         )
     sizes = (games.train, games.valid, games.test)
-    if min(sizes) < 0 or max(sizes) > ROOM_SEEDS or not any(sizes):
-        raise ConfigError(f"games.train, valid and test must lie between 0 and {ROOM_SEEDS}, not all 0: {sizes}.")
+    room = ROOM_SEEDS - options.first
+    if min(sizes) < 0 or max(sizes) > room or not any(sizes):
+        raise ConfigError(f"games.train, valid and test must lie between 0 and {room}, not all 0: {sizes}.")
     return options
 
 
@@ -106,7 +109,7 @@ def plan_games(games: GamesConfig) -> tuple[GamePlan, ...]:
     for rooms in games.levels:
         for place, split in enumerate(SPLITS):
             for number in range(sizes[split]):
-                seed = (place + 1) * SPLIT_SEEDS + rooms * ROOM_SEEDS + number
+                seed = (place + 1) * SPLIT_SEEDS + rooms * ROOM_SEEDS + options.first + number
                 plan = GamePlan(
                     id=f"{split}-{rooms}-{number:03d}",
                     split=split,

@@ -207,9 +207,11 @@ class Cooking:
     )
 
     def settled(self, games: GamesConfig) -> GamesConfig:
-        """The section with recipe, take, open, cook and cut written out."""
+        """The section with recipe, take, open, cook and cut written out, and `first` where it is not 0: a run's digest
+        must not change because a new option exists."""
         options = generate.options_of(games)
-        return msgspec.structs.replace(games, options=msgspec.to_builtins(options))
+        plain = {name: value for name, value in msgspec.to_builtins(options).items() if name != "first" or value}
+        return msgspec.structs.replace(games, options=plain)
 
     def plans(self, games: GamesConfig) -> tuple[GamePlan, ...]:
         """Every game, ordered so that all cells grow at the same pace."""
