@@ -86,10 +86,12 @@ STAGES = {
     ),
     "test": StageView(
         "The sealed test games",
-        "Opened once: trained and prompted writers, the budget frontier, the second reader.",
+        "Opened once: trained and prompted writers, and the second reader.",
         (),
         VALID_TABLES,
     ),
+    "test-wide": StageView("Other memories on the test games", "Those that no gate looks at.", (), VALID_TABLES),
+    "test-frontier": StageView("The budget frontier", "The other budgets on the test games.", (), VALID_TABLES),
 }
 
 

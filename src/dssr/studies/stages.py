@@ -55,9 +55,6 @@ METHOD = (MAIN, "a4")
 """Ways of training that the selection chooses among; the others are what it is compared with."""
 ORDERS: tuple[Protocol, ...] = ("post", "pre")
 """Protocols under which scores are compared with returns."""
-WIDE = ("test-wide", "test-frontier")
-PARTS = ("test", "test-fewer")
-"""Parts of the page for the test games."""
 LINES = "lines"
 """Folder of the trained lines."""
 
@@ -305,8 +302,12 @@ async def _report(study: WholeStudy) -> Done:
         "test": ["test"],
     }
     made = {part: [path for stage in stages for path in study.runs_of(stage)] for part, stages in runs.items()}
-    # One table has one set of games, and what no gate looks at may have fewer.
-    made |= {part: [path for path in made["test"] if (Path(path).name in WIDE) == (part != "test")] for part in PARTS}
+    # One table has one set of games and each cell once: the frontier has the gates' budget too, and memories that no
+    # gate looks at may have fewer games.
+    fewer, opened = study.config.study.wide_test_games, made.pop("test")
+    apart = ["test-frontier"] if fewer is None or fewer >= study.config.games.test else ["test-wide", "test-frontier"]
+    made["test"] = [path for path in opened if Path(path).name not in apart]
+    made |= {name: [path for path in opened if Path(path).name == name] for name in apart}
     sources = StudySources(study.config.name, made, str(ledger_of(study.config).path), study.roles)
     study_report(sources, study.out / "report")
     return Done(facts={"page": "report/index.html"})
