@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from dssr.config import Config
 from dssr.record.run import Run
 from dssr.seeds import digest_of
@@ -31,6 +33,8 @@ class Result(Record, frozen=True):
     points: tuple[Point, ...] = ()
     walk: tuple[str, ...] = ()
     """Observations of the filler walk."""
+    states: tuple[str, ...] = ()
+    """What the writer wrote at the reveal, at each step of the walk and at the first decision."""
     ties: tuple[bool, ...] = ()
     """Decisions where the reader did not choose the reference action, and whether its choice was as good."""
 
@@ -57,6 +61,10 @@ def _store(run: Run, job: Job, found: Result) -> None:
     seen += [("filler", text) for text in found.walk]
     steps = [_step(index, kind, text, None) for index, (kind, text) in enumerate(seen)]
     steps += [_step(begin + place, "act", "Here.", tie) for place, tie in enumerate(found.ties or (None,))]
+    steps = [
+        msgspec.structs.replace(step, write=Write(state, 64, 64, False, None))
+        for step, state in zip(steps, ("", "", *found.states, *[""] * len(steps)), strict=False)
+    ]
     run.extend("steps", [(f"{key}:{step.index:04d}", step) for step in steps])
     for place, point in enumerate(found.points):
         step = 100 + place

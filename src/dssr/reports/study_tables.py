@@ -27,6 +27,7 @@ from dssr.reports.survival import (
     losses,
     protocol_contrast_rows,
     protocol_rows,
+    retention_table,
     shared_point_rows,
     start_rows,
 )
@@ -374,6 +375,7 @@ MAKERS: dict[str, Callable[[Study], Table]] = {
     "rewrite-counts": _rewrite_counts,
     "rewrite-contrasts": _rewrite_contrasts,
     "contrasts": _contrasts,
+    "retention": retention_table,
     "lag-grid": _lag_grid,
     "protocols": _pilot,
     "protocol-contrasts": _pilot_contrasts,
@@ -393,6 +395,7 @@ EMPTY = {
     "pairs": f"it needs {BASE} and another written memory on the same games, and steps stored with them.",
     "ties": "the reader chose the reference action at every step.",
     "losses": "no rewrite lost a fact that was still needed.",
+    "retention": "it follows the facts of a game through the stored steps of written memories.",
     TRANSFER: "it needs diagnoses of the same games and memories under a second reader; give their runs along.",
 }
 

@@ -7,8 +7,10 @@ import msgspec
 from dssr.agent.memory import FULL
 from dssr.errors import StatsError
 from dssr.measure.log_facts import KEPT, fact_marks, study_facts
+from dssr.measure.retention import retention_rows
 from dssr.measure.rows import CellGroup, CellRow, cell_rows, compared, game_values, mean_of
 from dssr.measure.study import Study
+from dssr.reports.tables import Column, Table
 from dssr.stats.bootstrap import Interval
 from dssr.types import Cell, Episode, Protocol, Record, Step
 
@@ -120,6 +122,20 @@ class Curves:
             )
             for group, shares in self._shares.items()
         ]
+
+
+def retention_table(study: Study) -> Table:
+    """What a rewrite does to the facts of the task, per memory and budget."""
+    if study.is_of_logs:
+        raise StatsError("it is about games; logs have `fact-survival`.")
+    columns = [Column("memory", "memory"), Column("budget", "B", "count"), Column("games", "games", "count")]
+    columns += [Column("kept", "kept per rewrite %", "percent"), Column("half_life", "half-life, rewrites", "nats")]
+    columns += [Column(name, name, "count") for name in ("rewrites", "dropped", "altered", "regained")]
+    columns += [Column("held", "held at the first decision %", "percent")]
+    columns += [Column("whole", "all held %", "percent"), Column("gone", "none held %", "percent")]
+    columns += [Column("filled", "budget used %", "percent")]
+    title = f"Facts of the {study.domain.words.task} from its reveal to the first decision"
+    return Table("retention", title, tuple(columns), tuple(retention_rows(study)))
 
 
 # ---------------------------------------------------------------- examples of what was lost

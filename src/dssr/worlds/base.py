@@ -156,6 +156,10 @@ class KeyFact(Protocol):
         """Whether a state still tells it."""
         ...
 
+    def altered_in(self, state: str, told: "Iterable[KeyFact]") -> bool:
+        """Whether a state says of the same thing something that none of the facts told does: a copy gone wrong."""
+        ...
+
     def done_by(self, action: str | None) -> bool:
         """Whether an action carries it out."""
         ...

@@ -103,15 +103,20 @@ class Directive(NamedTuple):
 
     def held_in(self, state: str) -> bool:
         """Whether the state ties the verb to the ingredient."""
+        return any(self.verb in verbs for verbs in self._verbs_in(state))
+
+    def altered_in(self, state: str, told: Iterable[object]) -> bool:
+        """Whether the state ties a verb to the ingredient that the recipe does not ask for."""
+        asked = {one.verb for one in told if isinstance(one, Directive) and one.ingredient == self.ingredient}
+        return any(verbs - asked for verbs in self._verbs_in(state))
+
+    def _verbs_in(self, state: str) -> Iterable[set[str]]:
+        """The verbs that the state ties to the ingredient, group by group."""
         name = re.compile(rf"\b{re.escape(self.ingredient.lower())}s?\b")
         for clause in CLAUSE.split(state.lower()):
-            if not name.search(clause):
-                continue
-            marked = CHOPS.sub("other", name.sub("@", clause))
-            forms = PLAIN | PAST if NEED.search(clause) else PLAIN
-            if any(self.verb in verbs for verbs in _tied(marked, forms)):
-                return True
-        return False
+            if name.search(clause):
+                marked = CHOPS.sub("other", name.sub("@", clause))
+                yield from _tied(marked, PLAIN | PAST if NEED.search(clause) else PLAIN)
 
     def done_by(self, action: str | None) -> bool:
         """Whether a command is the one that fulfils it."""
