@@ -32,7 +32,7 @@ from dssr.models.base import (
     TokenScores,
     ask_likelihood,
 )
-from dssr.models.cache import Cache, CachedModel
+from dssr.models.cache import FILE, Cache, CachedModel
 from dssr.record.log import clear_drafts, draft_of
 from dssr.seeds import digest_of
 from dssr.types import Record
@@ -95,7 +95,12 @@ def open_cache(config: Config) -> Cache | None:
     """The response cache of a configuration; None when it is switched off."""
     if config.cache_gib <= 0:
         return None
-    return Cache(Path(config.data) / "cache", int(config.cache_gib * 2**30))
+    return Cache(cache_file(config).parent, int(config.cache_gib * 2**30))
+
+
+def cache_file(config: Config) -> Path:
+    """Where the response cache lies, if there is one."""
+    return Path(config.data) / "cache" / FILE
 
 
 def load_tokenizer(name: str, revision: str | None = None) -> Tokenizer:

@@ -20,12 +20,13 @@ from dssr.config import Config
 from dssr.errors import RecordError, UsageError
 from dssr.measure.diagnose import diagnose
 from dssr.measure.rows import BASE
+from dssr.models.load import cache_file, open_cache
 from dssr.record.log import Lock, Log, read
 from dssr.seeds import digest_of
 from dssr.session import configured, silent
 from dssr.training.reader.dagger import with_reader
 from dssr.training.variants import MAIN, names
-from dssr.types import Progress, Protocol, Record, Split, Standing, Workers
+from dssr.types import Progress, Protocol, Record, Search, Split, Standing, Workers
 
 LOG = "stages.jsonl"
 NOBODY = "none"
@@ -51,6 +52,10 @@ class StageRecord(Record, frozen=True):
     """What was decided on the way, such as which round was selected."""
     hours: float
     """Of this machine, the last sitting only when it was interrupted."""
+    prompts: int | None = None
+    """Sent to a model by all stages so far, answered from the cache or not; None in older studies."""
+    answers: int | None = None
+    """In the response cache when it ended: of the prompts so far, what was computed; None without a cache."""
 
 
 class StageState(Record, frozen=True):
@@ -60,6 +65,8 @@ class StageState(Record, frozen=True):
     state: str
     """`done`, `begun`, `owed`, or `changed` where its inputs are no longer what they were."""
     hours: float | None
+    prompts: int | None
+    answers: int | None
     runs: tuple[str, ...]
 
 
@@ -142,7 +149,8 @@ class WholeStudy:
         self.progress(Standing(f"stage {name}", 0, 1))
         found = await work(self)
         digests = {**self._digests(found.runs), **found.others}
-        made = StageRecord(name, inputs, digests, dict(found.facts), (time.monotonic() - begun) / 3600)
+        spent = ((time.monotonic() - begun) / 3600, self.prompts(), self.answers())
+        made = StageRecord(name, inputs, digests, dict(found.facts), *spent)
         log = Log(self.out / LOG)
         try:
             log.append([(name, made)])
@@ -187,7 +195,7 @@ class WholeStudy:
         for name in self.stages:
             if name not in self._done:
                 begun = any(self.out.glob(f"{name}*"))
-                found.append(StageState(name, "begun" if begun else "owed", None, ()))
+                found.append(StageState(name, "begun" if begun else "owed", None, None, None, ()))
                 continue
             stored = self._done[name]
             try:
@@ -195,8 +203,24 @@ class WholeStudy:
                 state = "done"
             except RecordError:
                 state = "changed"
-            found.append(StageState(name, state, stored.hours, tuple(stored.made)))
+            spent = (stored.hours, stored.prompts, stored.answers)
+            found.append(StageState(name, state, *spent, tuple(stored.made)))
         return found
+
+    def prompts(self) -> int:
+        """Prompts that the runs in the folder have sent, as their leak checks counted them."""
+        logs = [read(path, Search) for path in sorted(self.out.rglob("searches.jsonl"))]
+        return sum(one.writer_prompts + one.reader_prompts for log in logs for _, one in log)
+
+    def answers(self) -> int | None:
+        """Answers in the response cache, which several studies may share; None while there is none."""
+        cache = open_cache(self.config) if cache_file(self.config).exists() else None
+        if cache is None:
+            return None
+        try:
+            return cache.stats().entries
+        finally:
+            cache.close()
 
     def runs_of(self, stage: str) -> list[str]:
         """The run directories that a stage made."""
