@@ -286,6 +286,8 @@ class Search(Record, frozen=True):
     reader_prompts: int = 0
     composed: int = 0
     """Excused: a state tells a secret in words that had all been shown by then."""
+    guessed: int = 0
+    """Excused while they are rare: a state tells one secret, and one only, that nothing had shown."""
     leaked: int = 0
     leaks: tuple[Leak, ...] = ()
     """The first few."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,13 +11,14 @@ from msgspec.structs import replace
 from tests.agent.bench import FORMATS, WRITTEN, make_agent, make_job, play_all
 
 from dssr.agent import leaks, prompts
-from dssr.agent.leaks import nodes_of, paragraphs, searched_again, share
+from dssr.agent.leaks import nodes_of, paragraphs, refuse_leaks, searched_again, share
 from dssr.config import Config, MeasureConfig, WriterConfig
 from dssr.errors import LeakError
 from dssr.measure.candidates import CandidateScorer, Sampling, points_of
 from dssr.measure.diagnose import Measured, measured
 from dssr.models.base import Choose, Chosen, Generate, Generated, Message
 from dssr.models.scripted import ScriptedModel
+from dssr.record.run import Run
 from dssr.session import Bench
 from dssr.types import Job, Moment, Played, Search, StoredPrompt
 from dssr.worlds.archive import Archive, Worlds
@@ -160,7 +162,23 @@ def test_secrets_in_a_state(worlds: Worlds, runs: dict[str, Played], moments: li
     assert check(in_state(played, EARLY, recipe), worlds).leaks
     assert check(in_state(played, EARLY, "\n".join(telling_lines(recipe)[-2:])), worlds).leaks
     assert check(in_state(played, EARLY, secrets(moments)["fact, tight"]), worlds).leaks
-    assert check(in_state(played, EARLY, f"maybe {telling_lines(recipe)[-1].strip()}"), worlds).leaked == 1
+    lone = check(in_state(played, EARLY, f"maybe {telling_lines(recipe)[-1].strip()}"), worlds)
+    assert (lone.guessed, lone.leaked, lone.leaks) == (1, 0, ())
+
+
+@pytest.mark.parametrize(("guesses", "refused"), [(1, False), (2, True)])
+def test_guesses_are_luck_only_while_they_are_rare(tmp_path: Path, guesses: int, refused: bool) -> None:
+    """Catches a memory that lets out one line of the recipe in every state: one prompt in a hundred may hold a lone
+    guess, two may not. The same holds however the guesses are spread over pieces of work."""
+    run = Run.start(tmp_path / "run", command="diagnose", config=Config(name="small"), models={})
+    run.extend("searches", [(f"{n}:episode", Search("episode", 10, 10, guessed=int(n < guesses))) for n in range(5)])
+    if refused:
+        with pytest.raises(LeakError, match="2 of 100 prompts hold a secret .* more than luck"):
+            refuse_leaks(run)
+        assert (run.path / "failed.json").exists()
+    else:
+        refuse_leaks(run)
+    run.close()
 
 
 def test_a_state_in_the_oracles_own_words_is_no_leak(worlds: Worlds, runs: dict[str, Played]) -> None:

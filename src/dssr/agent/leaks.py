@@ -12,8 +12,9 @@ An agent's models refuse a prompt that nobody watches (`watched`), so no way of 
 
 Searched for is what the world names as secret in the positions visited: the lines that tell the task, three or more
 actions in a row of every plan, the facts, and the `oracle-b` lines. What an observation up to that step shows verbatim
-is none. In a state, which is a memory's own words, one thing more is excused, and counted: a line put together from
-words that had all been shown, such as `Room: kitchen`. `oracle-b` may show its own lines.
+is none. In a state, which is a memory's own words, two things more are excused, and counted: a line put together from
+words that had all been shown, such as `Room: kitchen`; and a lone lucky guess, such as `chop the red apple` of a writer
+that has seen the apple, as long as at most one prompt of a run in a hundred has one. `oracle-b` may show its own lines.
 
 A run keeps a fixed number of its prompts verbatim as well (`share`, `PromptSampler`), spread over its episodes by seed;
 the choice depends on the list of jobs and on content alone, so an interrupted run keeps the same ones.
@@ -172,6 +173,7 @@ class Watch:
             writer_prompts=sent["writer"],
             reader_prompts=sent["reader"],
             composed=found["composed"],
+            guessed=found["guessed"],
             leaked=found["leaked"],
             leaks=first,
         )
@@ -185,7 +187,7 @@ class Watch:
         return f"{before}{mark}\n{after[len(state) :]}", state, self._written.get(state, False)
 
 
-Verdict = Literal["composed", "leaked", "allowed"]
+Verdict = Literal["composed", "guessed", "leaked", "allowed"]
 """On a secret that a prompt shows too early."""
 
 
@@ -200,6 +202,8 @@ class _Sent(NamedTuple):
 _HERE: ContextVar[tuple[Watch, int] | None] = ContextVar("watch", default=None)
 _MARKS: dict[Role, str] = {"reader": f"{CONTEXT_BEGIN}\n", "writer": f"{WRITER_FIELDS[1]}\n"}
 """After which a prompt shows a state."""
+GUESSES = 0.01
+"""Share of a run's prompts that may hold a lone guess; more of them are no luck."""
 SHOWN = 5
 """Leaks of one piece of work that are told in full; all are counted."""
 
@@ -244,6 +248,7 @@ def totals(searches: Iterable[Search]) -> dict[str, Search]:
             writer_prompts=before.writer_prompts + one.writer_prompts,
             reader_prompts=before.reader_prompts + one.reader_prompts,
             composed=before.composed + one.composed,
+            guessed=before.guessed + one.guessed,
             leaked=before.leaked + one.leaked,
             leaks=(*before.leaks, *one.leaks)[:SHOWN],
         )
@@ -251,8 +256,16 @@ def totals(searches: Iterable[Search]) -> dict[str, Search]:
 
 
 def refuse_leaks(run: Run) -> None:
-    """A run of whose prompts one shows a secret is marked failed and gets no summary."""
-    found = [one for one in totals(run.read(SEARCHES, Search)).values() if one.leaked]
+    """A run of whose prompts one shows a secret, or too many a guess, is marked failed and gets no summary."""
+    every = totals(run.read(SEARCHES, Search)).values()
+    found = [one for one in every if one.leaked]
+    guessed, prompts = sum(one.guessed for one in every), sum(one.prompts for one in every)
+    if guessed > GUESSES * prompts and not found:
+        run.fail({"reason": "leak", "searches": msgspec.to_builtins([one for one in every if one.guessed])})
+        raise LeakError(
+            f"{run.path} is marked failed: {guessed} of {prompts} prompts hold a secret that nothing had shown, which is "
+            f"more than luck (at most {GUESSES:.0%}); see `dssr check {run.path}`."
+        )
     if found:
         run.fail({"reason": "leak", "searches": msgspec.to_builtins(found)})
         first = found[0].leaks[0]
@@ -348,8 +361,12 @@ class _Trial:
             elif free:
                 found.append((hit, "allowed"))
             else:
-                found.append((hit, "composed" if self._composed(hit, step) else "leaked"))
-        return found
+                own: Verdict = "guessed" if hit.form == "line" else "leaked"
+                found.append((hit, "composed" if self._composed(hit, step) else own))
+        # One line may be luck; two, or one beside what is no luck, are not.
+        if [verdict for _, verdict in found if verdict in ("guessed", "leaked")] == ["guessed"]:
+            return found
+        return [(hit, "leaked" if verdict == "guessed" else verdict) for hit, verdict in found]
 
     def _composed(self, secret: Secret, step: int) -> bool:
         """Whether a writer could have put the text together from words it had been given."""
