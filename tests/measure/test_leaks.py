@@ -173,7 +173,7 @@ def test_guesses_are_luck_only_while_they_are_rare(tmp_path: Path, guesses: int,
     run = Run.start(tmp_path / "run", command="diagnose", config=Config(name="small"), models={})
     run.extend("searches", [(f"{n}:episode", Search("episode", 10, 10, guessed=int(n < guesses))) for n in range(5)])
     if refused:
-        with pytest.raises(LeakError, match="2 of 100 prompts hold a secret .* more than luck"):
+        with pytest.raises(LeakError, match=r"2 of 100 prompts hold a secret .* more than luck"):
             refuse_leaks(run)
         assert (run.path / "failed.json").exists()
     else:

@@ -263,8 +263,8 @@ def refuse_leaks(run: Run) -> None:
     if guessed > GUESSES * prompts and not found:
         run.fail({"reason": "leak", "searches": msgspec.to_builtins([one for one in every if one.guessed])})
         raise LeakError(
-            f"{run.path} is marked failed: {guessed} of {prompts} prompts hold a secret that nothing had shown, which is "
-            f"more than luck (at most {GUESSES:.0%}); see `dssr check {run.path}`."
+            f"{run.path} is marked failed: {guessed} of {prompts} prompts hold a secret that nothing had shown, which "
+            f"is more than luck (at most {GUESSES:.0%}); see `dssr check {run.path}`."
         )
     if found:
         run.fail({"reason": "leak", "searches": msgspec.to_builtins(found)})
