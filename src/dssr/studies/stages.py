@@ -36,7 +36,7 @@ from dssr.errors import DssrError, UsageError
 from dssr.measure.archives import make_games
 from dssr.measure.continuation import continuation
 from dssr.measure.gates import Case, approve, checks_of, gates, judge, ledger_of, over_long
-from dssr.measure.plan import Load, Rates, grid_of, jobs_of, measured_rates, plan_grid, totals
+from dssr.measure.plan import Load, Rates, grid_of, jobs_of, measured_rates, plan_grid, scaled, totals
 from dssr.measure.rows import BASE
 from dssr.measure.study import Study
 from dssr.record.log import write_whole
@@ -382,7 +382,7 @@ async def planned(study: WholeStudy, calibrate: bool) -> list[StagePlan]:
                 grid = grid_of(one.config, session.archive, one.memories, one.budgets, one.fillers, FEW, lag=one.lag)
                 of = _games_of(session, one)
                 scale = of / len(grid.games)
-                loads += [_scaled(load, scale) for load in plan_grid(grid, one.config, agent)]
+                loads += [scaled(load, scale) for load in plan_grid(grid, one.config, agent)]
                 episodes += round(len(jobs_of(grid, one.config)) * scale)
             found.append(_stage_plan(name, episodes, loads, rates))
         found.append(_plan_of_lines(study, agent, rates))
@@ -429,11 +429,6 @@ def _plan_of_lines(study: WholeStudy, agent: Agent, rates: Rates) -> StagePlan:
         loads += found.loads
     plan = _stage_plan("lines", 0, loads, Rates())
     return msgspec.structs.replace(plan, hours=hours if rates.read else None)
-
-
-def _scaled(load: Load, scale: float) -> Load:
-    numbers = {name: round(value * scale) for name, value in msgspec.structs.asdict(load).items() if name != "work"}
-    return Load(load.work, **numbers)
 
 
 def _stage_plan(name: str, episodes: int, loads: list[Load], rates: Rates) -> StagePlan:
