@@ -28,9 +28,10 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from dssr.worlds.archive import MANIFEST, SETTINGS, SUFFIX, Archive, unpack
+from dssr.worlds.archive import MANIFEST, SETTINGS, Archive
 from dssr.worlds.cooking import recipe as text
 from dssr.worlds.cooking import textworld
+from dssr.worlds.shipped import SUFFIX, unpack
 
 PACKED = Path(__file__).parent / "tests" / "games"
 PARTS = ("one", "six", "large")

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dssr.agent.episode import Agent, play_job
-from dssr.agent.prompts import load_prompts, writer_messages
-from dssr.agent.reader import Reader
+from dssr.agent.prompts import Reader, load_prompts, writer_messages
 from dssr.config import GamesConfig
 from dssr.measure.audit import history_at, options_of
 from dssr.measure.lag import chunks_of, without

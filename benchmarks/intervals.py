@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtrit
 
-from dssr.measure.answers import LEAST_EFFECT, Cause, Claim, Judgement
+from dssr.measure.verdicts import LEAST_EFFECT, Cause, Claim, Judgement
 from dssr.stats.bootstrap import Array, Interval, Resampler, resampled_means, t_bounds
 from dssr.types import Record
 

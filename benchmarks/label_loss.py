@@ -71,7 +71,7 @@ def _model(vocabulary: int) -> Any:
 
 def _prompts() -> list[Any]:
     """The last points of one history, each followed by a question of its own."""
-    from dssr.training.reader.fit import Prompt
+    from dssr.training.reader_fit import Prompt
 
     draw = random.Random(0)
     history = [draw.randrange(SMALL) for _ in range(HISTORY)]
@@ -82,7 +82,7 @@ def _prompts() -> list[Any]:
 
 
 def _ours(model: Any, prompts: list[Any]) -> Callable[[], Any]:
-    from dssr.training.reader.fit import ATTENTION, PromptTree, label_losses
+    from dssr.training.reader_fit import ATTENTION, PromptTree, label_losses
 
     def loss() -> Any:
         model.set_attn_implementation(ATTENTION)
@@ -98,7 +98,7 @@ def _everywhere(model: Any, prompts: list[Any]) -> Callable[[], Any]:
     import torch
     from torch.nn import functional
 
-    from dssr.training.reader.fit import ATTENTION, PromptTree
+    from dssr.training.reader_fit import ATTENTION, PromptTree
 
     def loss() -> Any:
         model.set_attn_implementation(ATTENTION)

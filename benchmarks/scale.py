@@ -97,7 +97,7 @@ def run() -> Iterator[Ratio]:
         folder = Path(name)
         for what, work in (("diagnose", diagnosis), ("scoring", scoring)):
             one = alone(work, folder / f"{what}-1")
-            two = busier(work, folder / f"{what}-2", Workers(2), "dssr.scale.worker")
+            two = busier(work, folder / f"{what}-2", Workers(2), "dssr.scale.processes")
             yield faster(f"{what}, 2 workers: CPU s of the busier", two, one, "1 worker", 1.7)
             if what == "diagnose":
                 ray = busier(work, folder / f"{what}-ray", Workers(2, "local"), "ray::Actor")

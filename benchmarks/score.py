@@ -16,8 +16,7 @@ from benchmarks.common import Ratio, faster, seconds
 from dssr.agent.episode import Agent, play_job
 from dssr.agent.leaks import Watch
 from dssr.agent.memory import Kit, Prompted, enforce, load_memory
-from dssr.agent.prompts import load_prompts
-from dssr.agent.reader import Reader
+from dssr.agent.prompts import Reader, load_prompts
 from dssr.config import GamesConfig, ModelConfig
 from dssr.measure.candidates import Forward, decision_steps, needed
 from dssr.models.base import Model

@@ -17,7 +17,7 @@ from dssr.config import load
 from dssr.measure.candidates import Candidate, WritePoint, needed
 from dssr.record.log import read
 from dssr.types import Search
-from dssr.worlds.archive import unpack
+from dssr.worlds.shipped import unpack
 
 MOST = 0.4
 """Share of the baseline's calls that may be computed."""

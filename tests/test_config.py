@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from dssr import config as configs
-from dssr import config_files
+from dssr import settings
 from dssr.config import Config, MeasureConfig, WriterConfig
 from dssr.errors import ConfigError
 
 
-@pytest.mark.parametrize("name", config_files.names())
+@pytest.mark.parametrize("name", settings.names())
 def test_shipped_configurations_parse_and_survive_resolution(name: str, tmp_path: Path) -> None:
     """Catches a shipped file with a misspelt key, and a resolved copy that means something else."""
     config = configs.load(name)

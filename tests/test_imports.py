@@ -8,7 +8,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "dssr"
 ROOMS = (
-    "errors", "bounds", "config_files", "seeds", "types", "config", "stats", "record", "worlds", "traces", "models",
+    "errors", "settings", "seeds", "types", "config", "stats", "record", "worlds", "traces", "models",
     "scale", "agent", "session", "measure", "training", "reports", "studies", "testing", "cli",
 )  # fmt: skip
 HEAVY = {"torch", "transformers", "peft", "trl", "vllm", "ray", "textworld"}
@@ -71,7 +71,7 @@ def test_only_worlds_know_which_world_it_is() -> None:
         f"{path.relative_to(SOURCE)} imports {name}"
         for room, path in modules()
         for name in imports_of(path)
-        if re.match(r"dssr\.worlds\.(?!base\b|archive\b|make\b|shipped\b)", name)
+        if re.match(r"dssr\.worlds\.(?!base\b|archive\b|shipped\b)", name)
         and room != "worlds"
         and SOURCE / "models" / "scripted" not in path.parents
     ]

@@ -9,7 +9,7 @@ import pytest
 from typer.main import get_command
 
 from dssr import config as configs
-from dssr import config_files
+from dssr import settings
 from dssr.cli.main import build
 from dssr.errors import ConfigError
 from dssr.session import Session
@@ -30,7 +30,7 @@ def test_every_command_of_the_sequence_can_be_parsed(line: str) -> None:
         command = command.commands[words.pop(0)]
     with command.make_context(command.name, words) as context:
         asked = context.params.get("config")
-    assert asked is None or asked in SHOWN or asked in config_files.names(), line
+    assert asked is None or asked in SHOWN or asked in settings.names(), line
 
 
 def test_the_sequence_is_whole() -> None:
@@ -65,10 +65,10 @@ def test_a_shipped_paper_configuration_claims_what_it_must_show(name: str) -> No
 
 def test_every_second_reader_counts_with_the_first() -> None:
     """Catches a shipped configuration of a second reader whose budgets are its own, so that its states differ."""
-    for second in (name for name in config_files.names() if name.endswith("-r2")):
+    for second in (name for name in settings.names() if name.endswith("-r2")):
         first = configs.load(second.removesuffix("-r2"))
         other = configs.load(second)
         assert other.counts_with == first.counts_with
         assert other.reads_with.path != first.reads_with.path
         assert other.writer_model.path == first.writer_model.path
-    assert {"nano-r2", "paper-r2"} <= set(config_files.names())
+    assert {"nano-r2", "paper-r2"} <= set(settings.names())

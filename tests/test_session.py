@@ -14,7 +14,7 @@ from tests.tiny import finished_again
 from dssr.config import AgentConfig, Config, GamesConfig, ModelConfig, ProtocolConfig, StatsConfig
 from dssr.errors import GameError, LeakError, RecordError, SealError
 from dssr.measure.diagnose import diagnose, evaluate, measure_grid
-from dssr.measure.ledger import approve
+from dssr.measure.gates import approve
 from dssr.measure.logs import audit
 from dssr.measure.plan import grid_of
 from dssr.measure.study import Study

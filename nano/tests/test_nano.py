@@ -12,8 +12,7 @@ from zlib import compress
 import pytest
 
 from dssr.agent.episode import Agent, play_job
-from dssr.agent.prompts import load_prompts
-from dssr.agent.reader import Reader, most_likely
+from dssr.agent.prompts import Reader, load_prompts, most_likely
 from dssr.config import ModelConfig
 from dssr.config import load as load_config
 from dssr.errors import ModelError

@@ -9,8 +9,8 @@ from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoTokenizer
 
 from dssr.config import load as load_config
-from dssr.config_files import names
 from dssr.models.load import weights_folder
+from dssr.settings import names
 from dssr_nano import networks
 from dssr_nano.networks import drop_shared, shipped, weights
 

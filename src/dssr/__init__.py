@@ -24,39 +24,39 @@ if TYPE_CHECKING:
     from dssr.measure.archives import check_games as check_games
     from dssr.measure.archives import game_stats as game_stats
     from dssr.measure.archives import make_games as make_games
+    from dssr.measure.comparisons import transfer as transfer
     from dssr.measure.continuation import continuation as continuation
+    from dssr.measure.diagnose import check as check
     from dssr.measure.diagnose import diagnose as diagnose
     from dssr.measure.diagnose import evaluate as evaluate
-    from dssr.measure.episodes import check as check
-    from dssr.measure.episodes import fork as fork
-    from dssr.measure.episodes import lag as lag
-    from dssr.measure.episodes import play as play
-    from dssr.measure.ledger import amend as amend
-    from dssr.measure.ledger import approve as approve
-    from dssr.measure.ledger import gates as gates
-    from dssr.measure.ledger import judge as judge
+    from dssr.measure.diagnose import fork as fork
+    from dssr.measure.diagnose import lag as lag
+    from dssr.measure.diagnose import play as play
+    from dssr.measure.gates import amend as amend
+    from dssr.measure.gates import approve as approve
+    from dssr.measure.gates import gates as gates
+    from dssr.measure.gates import judge as judge
     from dssr.measure.logs import audit as audit
     from dssr.measure.logs import plan_audit as plan_audit
     from dssr.measure.plan import plan as plan
     from dssr.measure.study import Study as Study
-    from dssr.measure.transfer import transfer as transfer
     from dssr.models.base import Generate as Generate
     from dssr.models.base import Message as Message
     from dssr.record.run import open_run as open_run
     from dssr.reports.decompose import decompose as decompose
-    from dssr.reports.export import export as export
+    from dssr.reports.write import export as export
     from dssr.reports.write import report as report
     from dssr.session import Session as Session
-    from dssr.studies.plan import study_plan as study_plan
     from dssr.studies.stages import study as study
+    from dssr.studies.stages import study_plan as study_plan
     from dssr.studies.stages import study_states as study_states
     from dssr.traces.importers import open_traces as open_traces
     from dssr.traces.trace import Trace as Trace
     from dssr.training.lines import train as train
     from dssr.training.lines import train_seeds as train_seeds
-    from dssr.training.reader.assess import reader_accept as reader_accept
-    from dssr.training.reader.assess import reader_curve as reader_curve
-    from dssr.training.reader.dagger import reader_train as reader_train
+    from dssr.training.reader import reader_accept as reader_accept
+    from dssr.training.reader import reader_curve as reader_curve
+    from dssr.training.reader import reader_train as reader_train
     from dssr.types import View as View
     from dssr.types import Workers as Workers
 
@@ -65,25 +65,21 @@ HOMES = {
     "dssr.config": ("Config", "load"),
     "dssr.errors": ("DssrError",),
     "dssr.measure.archives": ("check_games", "game_stats", "make_games"),
+    "dssr.measure.comparisons": ("transfer",),
     "dssr.measure.continuation": ("continuation",),
-    "dssr.measure.diagnose": ("diagnose", "evaluate"),
-    "dssr.measure.episodes": ("check", "fork", "lag", "play"),
-    "dssr.measure.ledger": ("amend", "approve", "gates", "judge"),
+    "dssr.measure.diagnose": ("check", "diagnose", "evaluate", "fork", "lag", "play"),
+    "dssr.measure.gates": ("amend", "approve", "gates", "judge"),
     "dssr.measure.logs": ("audit", "plan_audit"),
     "dssr.measure.plan": ("plan",),
     "dssr.measure.study": ("Study",),
-    "dssr.measure.transfer": ("transfer",),
     "dssr.models.base": ("Generate", "Message"),
     "dssr.record.run": ("open_run",),
     "dssr.reports.decompose": ("decompose",),
-    "dssr.reports.export": ("export",),
-    "dssr.reports.write": ("report",),
+    "dssr.reports.write": ("export", "report"),
     "dssr.session": ("Session",),
-    "dssr.studies.plan": ("study_plan",),
-    "dssr.studies.stages": ("study", "study_states"),
+    "dssr.studies.stages": ("study", "study_plan", "study_states"),
     "dssr.training.lines": ("train", "train_seeds"),
-    "dssr.training.reader.assess": ("reader_accept", "reader_curve"),
-    "dssr.training.reader.dagger": ("reader_train",),
+    "dssr.training.reader": ("reader_accept", "reader_curve", "reader_train"),
     "dssr.traces.importers": ("open_traces",),
     "dssr.traces.trace": ("Trace",),
     "dssr.types": ("View", "Workers"),

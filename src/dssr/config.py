@@ -15,10 +15,23 @@ import msgspec
 import msgspec.toml
 from msgspec import Meta, Struct, field
 
-from dssr.bounds import Count, Counts, Names, NonNegative, Positive, Share, Size, Sizes, Text, shown, typed
-from dssr.config_files import find, read_layers
 from dssr.errors import ConfigError
 from dssr.seeds import digest_of
+from dssr.settings import (
+    Count,
+    Counts,
+    Names,
+    NonNegative,
+    Positive,
+    Share,
+    Size,
+    Sizes,
+    Text,
+    find,
+    read_layers,
+    shown,
+    typed,
+)
 from dssr.types import Protocol
 
 Edges = Sizes

@@ -13,7 +13,7 @@ Whatever happens inside, an error or Ctrl-C included, what the session opened is
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, update_wrapper, wraps
@@ -21,18 +21,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from dssr.agent.episode import Agent, episode_key, play_job
+from dssr.agent.episode import Agent, episode_key, fingerprints, play_job, save
 from dssr.agent.leaks import refuse_leaks, share
-from dssr.agent.memory import Kit, identity_of, is_reference, load_memory, split_name
-from dssr.agent.prompts import Prompts, load_prompts
-from dssr.agent.reader import Reader
-from dssr.agent.store import save
+from dssr.agent.memory import Kit, identity_of, is_reference, load_memory
+from dssr.agent.prompts import Prompts, Reader, load_prompts
 from dssr.config import Config, load
-from dssr.config_files import names
-from dssr.errors import ConfigError, GameError, WorkerError, in_one_sentence
+from dssr.errors import WorkerError, in_one_sentence
 from dssr.models.base import Model, Tokenizer
 from dssr.models.cache import CachedModel
-from dssr.models.load import bare, load_models, load_tokenizer
+from dssr.models.load import bare, load_models, load_tokenizer, require_trained_reader
 from dssr.record.run import Run, now
 from dssr.record.seal import Approval, Evaluation, Seal
 from dssr.scale.cluster import ARCHIVE, Cluster, Parcel, RayWorker, config_there, parcels_of
@@ -40,8 +37,9 @@ from dssr.scale.processes import ProcessWorker, on_gpu, processes_for
 from dssr.scale.shards import AT_ONCE, Dispatch, ThisProcess, Work, Worker, cut, each
 from dssr.seeds import digest_of
 from dssr.types import Counts, Job, Played, Progress, Split, Standing, Workers
-from dssr.worlds.archive import Archive, Worlds, provided
+from dssr.worlds.archive import Archive, Worlds, unmade
 from dssr.worlds.base import settled
+from dssr.worlds.shipped import provided
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -187,13 +185,7 @@ class Session:
         """The games of the configuration."""
         folder = provided(Path(self.config.data) / self.config.games.archive)
         if not folder.exists():
-            games = self.config.games
-            count = len(games.levels) * (games.train + games.valid + games.test)
-            raise GameError(
-                f"{folder} is no game archive: make it with `dssr games make {config_option(self.config)}` ({count} "
-                f"games, about {max(1, round(count * SECONDS_A_GAME / 60))} minutes), or use `--config demo`, whose "
-                "six games are shipped."
-            )
+            raise unmade(folder, self.config)
         return Archive.open(folder)
 
     @cached_property
@@ -394,33 +386,6 @@ async def play(bench: Bench, job: Job) -> Played:
 def group_of(job: Job) -> tuple[str, ...]:
     """The walks of one game, memory and budget, of which the shorter are the beginnings of the longer."""
     return job.game, job.cell.memory, str(job.cell.budget)
-
-
-SECONDS_A_GAME = 5
-"""That making one takes, roughly."""
-
-
-def config_option(config: Config) -> str:
-    """How a command names this configuration."""
-    return f"--config {config.name}" if config.name in names() else "with the same --config"
-
-
-def require_trained_reader(config: Config) -> None:
-    """Refuse to measure with a base model where the configuration means a reader that was trained from it."""
-    if config.reader.trained and config.agent.reader_adapter is None:
-        raise ConfigError(
-            f"The configuration {config.name} reads with an adapter of {config.reads_with.path}, and none is named: "
-            "make one with `dssr reader train`, put its folder under adapters of that model and its name under "
-            "agent.reader_adapter (`dssr train` and `dssr reader accept` take the folder as --adapter), or set "
-            "reader.trained = false if these weights are the reader itself."
-        )
-
-
-def fingerprints(agent: Agent, memories: Iterable[str]) -> dict[str, str]:
-    """Role to model, for the run's record: the reader, the writer, and the writer under each adapter used."""
-    adapters = {adapter for memory in dict.fromkeys(memories) if (adapter := split_name(memory)[1])}
-    found = {"reader": agent.reader.fingerprint(), "writer": agent.writer.fingerprint()}
-    return found | {f"writer@{adapter}": agent.writer.fingerprint(adapter) for adapter in sorted(adapters)}
 
 
 def place_of(config: Config, verb: str, *asked: object) -> Path:

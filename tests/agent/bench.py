@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from dssr.agent.episode import Agent, run_jobs
-from dssr.agent.prompts import load_prompts
-from dssr.agent.reader import Reader
+from dssr.agent.prompts import Reader, load_prompts
 from dssr.models.base import Choose, Chosen, Generate, Generated, Message, Model
 from dssr.models.scripted import ScriptedModel
 from dssr.types import Cell, Job, Played

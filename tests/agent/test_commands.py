@@ -11,7 +11,7 @@ from tests.sessions import open_agent
 from tests.tiny import finished_again
 from typer.testing import CliRunner
 
-from dssr.agent.store import save
+from dssr.agent.episode import save
 from dssr.cli import episodes
 from dssr.config import Config, GamesConfig, ModelConfig, load, resolved
 from dssr.errors import GameError, LeakError, RecordError, UsageError

@@ -9,7 +9,7 @@ from dssr.models.scripted.model import WordTokenizer
 from dssr.types import Moment
 from dssr.worlds.archive import Worlds
 from dssr.worlds.base import follow
-from dssr.worlds.cooking.facts import core_things, oracle_lines
+from dssr.worlds.cooking.recipe import core_things, oracle_lines
 
 GAMES = ("train-1-000", "valid-6-000", "valid-6-001", "valid-9-000", "valid-12-000")
 

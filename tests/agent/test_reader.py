@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from dssr.agent.reader import Reader, explore, most_likely, nll_of
+from dssr.agent.prompts import Reader, explore, most_likely, nll_of
 from dssr.errors import ModelError
 from dssr.models.base import Choose, Chosen
 from dssr.models.scripted import ScriptedModel

@@ -1,13 +1,14 @@
-"""A headless Chromium for the tests of the page."""
+"""A headless Chromium for the tests of the page, and the page that most of them look at."""
 
 import os
 import shutil
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
+from tests.browser import pages
 
 FLAGS = (
     "--headless",
@@ -40,6 +41,21 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[object]":
     made = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=driver))
     yield made
     made.quit()
+
+
+@pytest.fixture(scope="session")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """532 episodes: seven memories, three budgets, four fillers, seven games; one episode failed."""
+    return pages.report(tmp_path_factory.mktemp("page"), 7)
+
+
+@pytest.fixture
+def view(browser: Any, page: Path) -> Iterator[Any]:
+    """The page, opened afresh on a desktop; at the end, nothing may have been reported on the console."""
+    pages.open_page(browser, page)
+    browser.execute_script("document.documentElement.style.scrollBehavior = 'auto'")
+    yield browser
+    assert pages.complaints(browser) == []
 
 
 def _absent() -> NoReturn:

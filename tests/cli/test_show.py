@@ -2,8 +2,8 @@
 
 import pytest
 
-from dssr.cli import show
-from dssr.cli.show import SECONDS, progress
+from dssr.cli import options as show
+from dssr.cli.options import SECONDS, progress
 from dssr.types import Counts, Standing, WorkerStanding
 
 

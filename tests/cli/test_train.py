@@ -17,8 +17,8 @@ from dssr.cli.main import build
 from dssr.config import Config
 from dssr.record.run import Run
 from dssr.reports.write import make_report
-from dssr.training.reader import assess
-from dssr.training.reader.accuracy import ReaderAccuracy
+from dssr.training import reader as assess
+from dssr.training.reader_points import ReaderAccuracy
 from dssr.training.results import RoundResult
 from dssr.types import Episode
 from dssr.worlds.archive import Archive

@@ -12,7 +12,8 @@ import msgspec
 from tests.faults import cases, fuzz, kills
 from tests.tiny import make_tiny
 
-from dssr.worlds.archive import Archive, unpack
+from dssr.worlds.archive import Archive
+from dssr.worlds.shipped import unpack
 
 RESULTS = Path(__file__).with_name("results.json")
 GAMES = Path(__file__).parents[1] / "games"

@@ -15,11 +15,10 @@ from tests.training.test_dagger import small
 from dssr.config import AgentConfig, Config, ModelConfig, load
 from dssr.measure.archives import make_games
 from dssr.measure.continuation import continuation
-from dssr.measure.diagnose import diagnose
-from dssr.measure.episodes import lag
+from dssr.measure.diagnose import diagnose, lag
 from dssr.record.run import Run
 from dssr.training.lines import train
-from dssr.training.reader.dagger import reader_train
+from dssr.training.reader import reader_train
 from dssr.types import LABELS, Audit, Episode, Step
 from dssr.worlds.archive import Archive
 

@@ -26,15 +26,15 @@ from dssr.measure.diagnose import diagnose
 from dssr.measure.rows import cell_rows, flat
 from dssr.measure.study import Study
 from dssr.models.adapters import Adapters, check_adapter, stamp_adapter
-from dssr.models.guard import Mask
+from dssr.models.guard import Mask, chosen, generated
 from dssr.models.scripted import ScriptedModel
-from dssr.models.server import chosen, generated
 from dssr.record.run import Run
 from dssr.traces.facts import trace_facts
 from dssr.traces.importers import open_traces
 from dssr.traces.trace import write_traces
-from dssr.worlds.archive import Archive, unpack
+from dssr.worlds.archive import Archive
 from dssr.worlds.base import settled
+from dssr.worlds.shipped import unpack
 
 GAMES = Path(__file__).parents[1] / "games"
 LOGS = Path(__file__).parents[2] / "examples" / "logs"

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from dssr.agent.episode import Agent, play_job
-from dssr.agent.prompts import load_prompts
-from dssr.agent.reader import Reader
+from dssr.agent.prompts import Reader, load_prompts
 from dssr.config import (
     AgentConfig,
     Config,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dssr.agent.memory import Memory, enforce
-from dssr.agent.reader import Reader
+from dssr.agent.prompts import Reader
 from dssr.types import Step, View
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from benchmarks import intervals
 
-from dssr.measure.answers import CAUSES, LEAST_FOR_LITTLE, LEAST_GAMES, Judgement, decide
+from dssr.measure.verdicts import CAUSES, LEAST_FOR_LITTLE, LEAST_GAMES, Judgement, decide
 from dssr.stats.bootstrap import Interval, Resampler
 
 Ends = tuple[float, float, float]

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from dssr.cli import diagnose, gates
+from dssr.cli import diagnose, study
 from dssr.errors import RecordError, SealError, StatsError, UsageError
 
 CONFIG = """
@@ -50,7 +50,7 @@ class Shell:
         self.config = folder / "study.toml"
         self.config.write_text(CONFIG.format(data=folder / "data", runs=folder / "runs"))
         self.app = typer.Typer()
-        for area in (diagnose, gates):
+        for area in (diagnose, study):
             area.register(self.app)
 
     def __call__(self, *words: object, config: bool = True) -> Any:

@@ -11,10 +11,11 @@ from tests.tiny import make_tiny
 
 from dssr.config import MeasureConfig, ModelConfig, ProtocolConfig
 from dssr.errors import ConfigError, ModelError, RecordError, StatsError, UsageError
+from dssr.measure.comparisons import contrast_rows
 from dssr.measure.diagnose import measure_grid
 from dssr.measure.gates import Case, best_prompted, checks_of
 from dssr.measure.plan import Rates, cells_of, grid_of, jobs_of, plan_grid, totals
-from dssr.measure.rows import cell_rows, contrast_rows
+from dssr.measure.rows import cell_rows
 from dssr.measure.study import Study
 from dssr.models.base import Choose, Chosen, Generate, Generated, Model
 from dssr.models.load import load_model

@@ -240,7 +240,7 @@ def leaking(monkeypatch: pytest.MonkeyPatch, world: Any, what: str, role: str) -
         monkeypatch.setattr("dssr.agent.memory.check_request", lambda *args: None)
         monkeypatch.setattr("dssr.agent.memory.writer_messages", telling(prompts.writer_messages))
     else:
-        monkeypatch.setattr("dssr.agent.reader.reader_messages", telling(prompts.reader_messages))
+        monkeypatch.setattr("dssr.agent.prompts.reader_messages", telling(prompts.reader_messages))
 
 
 async def everything(worlds: Worlds, job: Job) -> list[Search]:

@@ -9,16 +9,16 @@ from tests.measure.made import RECIPE, Point, Result, cells, make_run, won
 from tests.tiny import finished_again
 
 from dssr.config import Config, GatesConfig, MeasureConfig, StatsConfig, WriterConfig, check_gates, load
-from dssr.config_files import names
 from dssr.errors import ConfigError, StatsError
-from dssr.measure.checks import statements, verdict
-from dssr.measure.gates import Case, checks_of
+from dssr.measure.comparisons import contrast_rows, gap_and_success
+from dssr.measure.gates import Case, Ledger, checks_of
 from dssr.measure.lag import rewrite_contrast_rows, rewrite_rows
-from dssr.measure.ledger import Ledger
-from dssr.measure.rows import cell_rows, contrast_rows, gap_and_success
+from dssr.measure.rows import cell_rows
 from dssr.measure.sampled import filler_check, filler_lag_rows, lag_table_rows, spread, tie_rows, word_for_filler
 from dssr.measure.study import Study
+from dssr.measure.verdicts import statements, verdict
 from dssr.reports.study_tables import study_tables
+from dssr.settings import names
 from dssr.types import Cell
 
 SMALL = Config(name="made", stats=StatsConfig(resamples=400))

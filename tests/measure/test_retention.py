@@ -7,7 +7,7 @@ import pytest
 from tests.measure.made import Result, cells, make_run
 
 from dssr.config import Config
-from dssr.measure.retention import half_life, retention_rows
+from dssr.measure.audit import half_life, retention_rows
 from dssr.measure.study import Study
 from dssr.worlds.cooking.recipe import Directive
 

@@ -12,14 +12,14 @@ import pytest
 
 from dssr.agent.episode import Agent
 from dssr.agent.leaks import Watch
-from dssr.agent.prompts import load_prompts, render_history
-from dssr.agent.reader import Reader
+from dssr.agent.prompts import Reader, load_prompts, render_history
 from dssr.config import ModelConfig, TracesConfig
 from dssr.measure.log_losses import Judge, LoggedDecision, Scored, able, lapsed
 from dssr.models.load import load_model, weights_folder
 from dssr.models.server import load_server
 from dssr.types import Options
-from dssr.worlds.archive import Archive, Worlds, provided
+from dssr.worlds.archive import Archive, Worlds
+from dssr.worlds.shipped import provided
 
 DECISIONS = 200
 PATH = "nano/reader"

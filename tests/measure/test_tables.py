@@ -15,11 +15,12 @@ from msgspec.structs import replace
 from tests.tiny import finished_again
 
 from dssr.errors import StatsError, UsageError
-from dssr.measure.answers import answer_rows
+from dssr.measure.comparisons import contrast_rows, gap_and_success, relation
 from dssr.measure.frames import FRAMES
 from dssr.measure.lag import chunk_rows, lag_bin_rows, rewrite_contrast_rows, rewrite_rows
-from dssr.measure.rows import cell_rows, contrast_rows, filler_rows, flat, gap_and_success, relation, slope_rows
+from dssr.measure.rows import cell_rows, filler_rows, flat, slope_rows
 from dssr.measure.study import Study
+from dssr.measure.verdicts import answer_rows
 from dssr.record.run import Run
 from dssr.stats.bootstrap import Interval
 

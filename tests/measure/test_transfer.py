@@ -13,7 +13,7 @@ import dssr
 from dssr.cli.main import build
 from dssr.config import AgentConfig, Config, ModelConfig, StatsConfig
 from dssr.errors import StatsError
-from dssr.measure.transfer import TransferRow
+from dssr.measure.comparisons import TransferRow
 from dssr.record.run import Run
 from dssr.seeds import digest_of
 from dssr.types import Audit, Cell, Episode, Job

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.cli.test_main import tiny_study
 
-from dssr import config, config_files
+from dssr import config, settings
 from dssr.errors import ConfigError, ModelError
 from dssr.models import load
 from dssr.models.scripted import ScriptedModel
@@ -35,7 +35,7 @@ def without_nano(monkeypatch: pytest.MonkeyPatch) -> None:
         found = [one for one in entry_points(group=group) if not one.value.startswith("dssr_nano")]
         return [one for one in found if name in ("", one.name)]
 
-    for module in (config_files, load):
+    for module in (settings, load):
         monkeypatch.setattr(module, "entry_points", others)
 
 
@@ -43,7 +43,7 @@ def without_nano(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["nano", "nano-house", "nano-r2"])
 def test_a_configuration_of_nano_says_what_to_install(name: str, tmp_path: Path) -> None:
     """Catches the default configuration refused as an unknown name, also as the base of a file."""
-    assert name not in config_files.names()
+    assert name not in settings.names()
     file = tmp_path / "mine.toml"
     file.write_text(f'base = "{name}"')
     for asked in (name, str(file)):
@@ -66,7 +66,7 @@ def test_a_network_of_nano_says_what_to_install(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.usefixtures("without_nano")
 def test_the_scripted_tier_needs_no_plug_in() -> None:
     """Catches a bare installation that cannot even take a first look."""
-    assert {"scripted", "smol", "paper"} <= set(config_files.names())
+    assert {"scripted", "smol", "paper"} <= set(settings.names())
     assert isinstance(load.load_model(config.load("scripted").writer_model), ScriptedModel)
 
 

@@ -27,7 +27,7 @@ from tests.models.serving import KEY, PROMPT, WRITE, Open, refusal
 from dssr.errors import ConfigError, ModelError
 from dssr.models.base import Choose, Generate, Message, TokenScores
 from dssr.models.cache import Cache, CachedModel
-from dssr.models.server import echoed
+from dssr.models.guard import echoed
 
 pytest.importorskip("openai", reason="the server backend needs openai: pip install 'dssr[server]'")
 

@@ -12,8 +12,7 @@ from dssr.config import ModelConfig
 from dssr.errors import ModelError
 from dssr.models.base import Generate, Generated
 from dssr.models.load import load_model
-from dssr.models.server import checked_tokenizer, load_server
-from dssr.models.servers import SpreadModel
+from dssr.models.server import SpreadModel, checked_tokenizer, load_server
 
 CALLS = 12
 

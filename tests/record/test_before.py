@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from dssr.config import Config, ReaderConfig, load
-from dssr.config_files import upgraded
 from dssr.errors import ConfigError
 from dssr.record.run import Run
+from dssr.settings import upgraded
 from dssr.types import Episode, Step
 from dssr.worlds.archive import Archive
 from dssr.worlds.base import find_domain, settled

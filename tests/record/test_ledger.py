@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from dssr.errors import RecordError
-from dssr.measure.checks import Check, Found, verdict
-from dssr.measure.ledger import Ledger
+from dssr.measure.gates import Ledger
+from dssr.measure.verdicts import Check, Found, verdict
 
 DAY = "2030-01-02T00:00:00+00:00"
 PASSED = verdict("G1a", "Regret grows.", Found((Check("difference", 1.0, 0.5, 1.5, 0.0, True),)))

@@ -8,7 +8,7 @@ from tests.reports.synthetic import make_run
 
 from dssr.errors import UsageError
 from dssr.record.run import Run
-from dssr.reports.export import export_flat, export_inspect
+from dssr.reports.write import export_flat, export_inspect
 from dssr.types import Audit, Episode, Step
 
 

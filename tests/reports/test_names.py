@@ -10,16 +10,14 @@ from rich.console import Console
 from tests.reports.synthetic import make_run
 
 from dssr.cli import report as command
-from dssr.cli.show import emit
+from dssr.cli.options import emit
 from dssr.measure.study import Study
 from dssr.record.run import Run
-from dssr.reports.explorer import pack
-from dssr.reports.export import export_flat
 from dssr.reports.page import study_view
 from dssr.reports.study_tables import study_tables
 from dssr.reports.tables import Column, Table, inert_cell, terminal, to_csv
-from dssr.reports.view import render
-from dssr.reports.write import report
+from dssr.reports.view import pack, render
+from dssr.reports.write import export_flat, report
 from dssr.types import Record
 
 MARKUP = "[/bold][red]x[/]"

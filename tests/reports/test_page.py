@@ -13,9 +13,8 @@ import pytest
 from tests.reports.synthetic import NASTY
 
 from dssr.measure.study import Study
-from dssr.reports.explorer import Packed, pack
 from dssr.reports.page import study_view
-from dssr.reports.view import aside, render
+from dssr.reports.view import Packed, aside, pack, render
 
 
 class Scripts(HTMLParser):
@@ -91,7 +90,7 @@ def test_hostile_names_stay_text(study: Study, packed: Packed) -> None:
 
 def test_packed_episodes_hold_the_stored_ones(study: Study, packed: Packed) -> None:
     """Catches the explorer showing a text, a probability or an audit of another step or episode."""
-    from dssr.reports.explorer import ordered
+    from dssr.reports.view import ordered
 
     cells = ordered(study)
     blocks = [opened(text) for text in packed.chunks]

@@ -13,11 +13,10 @@ from tests.reports.synthetic import make_run
 
 from dssr.config import GatesConfig
 from dssr.errors import UsageError
-from dssr.measure import checks
-from dssr.measure.checks import Check, statements, verdict
-from dssr.measure.gates import Case, checks_of
-from dssr.measure.ledger import Ledger
+from dssr.measure import verdicts
+from dssr.measure.gates import Case, Ledger, checks_of
 from dssr.measure.study import Study
+from dssr.measure.verdicts import Check, statements, verdict
 from dssr.record.run import Run
 from dssr.reports import findings
 from dssr.reports.findings import FINDINGS, Claimed, Published, word_for
@@ -104,14 +103,14 @@ def test_every_finding_names_a_check_that_its_gate_makes() -> None:
     points, names = rng.random((9, 4)), [f"g{n}" for n in range(9)]
     formats = dict.fromkeys(gates.formats, (a, b))
     made = {
-        "G1a": checks.regret_grows_with_lag(formats, a, b, sampler),
-        "G1b": checks.gap_predicts_failure(rng.random((6, 9)), rng.random((6, 9)), sampler),
-        "G1c": checks.score_is_informative(points, points[::-1], points, names, gates, sampler),
-        "G2a": checks.success_gain(np.stack([a, b, c]), np.stack([a, b]), gates, sampler),
-        "G2b": checks.regret_falls(np.stack([a, b]), rng.random((2, 2, 9)), np.array([0.0, 20.0]), gates, sampler),
-        "G2c": checks.horizon_matters(np.stack([a, b]), np.stack([a, b]), sampler),
-        "G2d": checks.gain_kept("share kept under the second reader", a, b, 0.5, sampler).checks,
-        "G2e": checks.gain_kept("share kept without action hints", a, b, 0.5, sampler).checks,
+        "G1a": verdicts.regret_grows_with_lag(formats, a, b, sampler),
+        "G1b": verdicts.gap_predicts_failure(rng.random((6, 9)), rng.random((6, 9)), sampler),
+        "G1c": verdicts.score_is_informative(points, points[::-1], points, names, gates, sampler),
+        "G2a": verdicts.success_gain(np.stack([a, b, c]), np.stack([a, b]), gates, sampler),
+        "G2b": verdicts.regret_falls(np.stack([a, b]), rng.random((2, 2, 9)), np.array([0.0, 20.0]), gates, sampler),
+        "G2c": verdicts.horizon_matters(np.stack([a, b]), np.stack([a, b]), sampler),
+        "G2d": verdicts.gain_kept("share kept under the second reader", a, b, 0.5, sampler).checks,
+        "G2e": verdicts.gain_kept("share kept without action hints", a, b, 0.5, sampler).checks,
     }
     for one in FINDINGS:
         if one.gate != findings.PILOT:

@@ -15,7 +15,7 @@ from dssr.reports.study_tables import MAKERS
 from dssr.reports.training_tables import MAKES
 from dssr.reports.write import make_report
 from dssr.stats.bootstrap import Interval
-from dssr.training.reader.accuracy import ReaderAccuracy
+from dssr.training.reader_points import ReaderAccuracy
 from dssr.training.results import CoverageRow, CreditRow, PairRow, RoundResult
 from dssr.types import Audit, Episode
 

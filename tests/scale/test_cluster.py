@@ -17,8 +17,7 @@ from tests.training.study import study
 
 from dssr.config import Config
 from dssr.errors import WorkerError
-from dssr.measure.diagnose import diagnose
-from dssr.measure.episodes import lag
+from dssr.measure.diagnose import diagnose, lag
 from dssr.scale import cluster as scale_cluster
 from dssr.scale.cluster import Cluster
 from dssr.session import silent

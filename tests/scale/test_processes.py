@@ -19,8 +19,7 @@ import pytest
 from dssr.config import AgentConfig, Config, GamesConfig, MeasureConfig, ModelConfig, ProtocolConfig, StatsConfig
 from dssr.errors import ModelError, UsageError, WorkerError
 from dssr.measure.continuation import continuation
-from dssr.measure.diagnose import diagnose
-from dssr.measure.episodes import lag
+from dssr.measure.diagnose import diagnose, lag
 from dssr.measure.plan import Rates, plan
 from dssr.scale import processes
 from dssr.scale.processes import processes_for
@@ -181,7 +180,7 @@ def descendants(pid: int) -> list[tuple[int, bytes]]:
 
 def workers_of(pid: int) -> list[int]:
     """Those of them that do shards."""
-    return [child for child, command in descendants(pid) if b"dssr.scale.worker" in command]
+    return [child for child, command in descendants(pid) if b"dssr.scale.processes" in command]
 
 
 def until(condition: Callable[[], Any]) -> Any:

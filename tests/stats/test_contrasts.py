@@ -19,8 +19,11 @@ from dssr.stats.contrasts import (
     relative_change,
     slope,
     slope_difference,
+    spearman,
+    spearman_over_cells,
+    within_point,
+    within_point_difference,
 )
-from dssr.stats.ranks import spearman, spearman_over_cells, within_point, within_point_difference
 
 SAMPLER = Resampler(resamples=400)
 LAGS = np.array([0.0, 10.0, 20.0, 40.0])

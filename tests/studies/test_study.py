@@ -12,7 +12,7 @@ import pytest
 import dssr
 from dssr.errors import SealError, UsageError
 from dssr.studies.stages import STAGES
-from dssr.worlds.archive import unpack
+from dssr.worlds.shipped import unpack
 
 GAMES = Path(__file__).parents[1] / "games" / "six.tar.xz"
 CONFIG = """

@@ -3,7 +3,7 @@
 import pytest
 
 from dssr.errors import StatsError
-from dssr.training.reader.assess import acceptance
+from dssr.training.reader import acceptance
 from dssr.types import Cell, Episode, Job, Outcome
 
 

@@ -12,7 +12,8 @@ from dssr.measure.candidates import CHAIN, Candidate
 from dssr.record.run import Run
 from dssr.training.round import Round, round_jobs
 from dssr.training.variants import variant_of
-from dssr.worlds.archive import Archive, unpack
+from dssr.worlds.archive import Archive
+from dssr.worlds.shipped import unpack
 
 GAMES = Path(__file__).parents[1] / "games" / "six.tar.xz"
 WRITER = WriterConfig(

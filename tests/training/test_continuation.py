@@ -12,9 +12,9 @@ import typer
 from tests.sessions import open_agent
 from typer.testing import CliRunner
 
-from dssr.agent.episode import continue_episode
-from dssr.agent.store import stored
-from dssr.cli import gates, train
+from dssr.agent.episode import continue_episode, stored
+from dssr.cli import study as study_commands
+from dssr.cli import train
 from dssr.config import (
     AgentConfig,
     Config,
@@ -348,7 +348,7 @@ class Shell:
         self.config = folder / "study.toml"
         self.config.write_text(resolved(changed))
         self.app = typer.Typer()
-        for area in (train, gates):
+        for area in (train, study_commands):
             area.register(self.app)
 
     def __call__(self, *words: object) -> Any:

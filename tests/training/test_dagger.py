@@ -12,16 +12,16 @@ from tests.tiny import make_tiny
 from tests.training.study import study
 from tests.training.test_line import Killed, dies_at
 
+from dssr.agent.episode import stored
 from dssr.agent.prompts import load_prompts
-from dssr.agent.store import stored
 from dssr.config import Config, ReaderConfig
 from dssr.errors import LeakError
 from dssr.record.run import Run
 from dssr.session import silent
 from dssr.training import fit as lora
-from dssr.training.reader import fit as reader_fit
-from dssr.training.reader.accuracy import ReaderAccuracy
-from dssr.training.reader.dagger import ACCURACY, Dagger, bare, with_reader
+from dssr.training import reader_fit
+from dssr.training.reader import ACCURACY, Dagger, bare, with_reader
+from dssr.training.reader_points import ReaderAccuracy
 from dssr.worlds.archive import Archive, Worlds
 
 pytestmark = pytest.mark.slow

@@ -9,8 +9,8 @@ import torch
 from tests.tiny import make_tiny
 from tests.training.study import study
 
+from dssr.agent.episode import stored
 from dssr.agent.prompts import load_prompts
-from dssr.agent.store import stored
 from dssr.record.run import Run
 from dssr.reports.write import make_report
 from dssr.session import silent

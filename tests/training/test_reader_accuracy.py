@@ -9,9 +9,15 @@ import pytest
 import torch
 
 from dssr.stats.bootstrap import Resampler
-from dssr.training.reader.accuracy import HeldOut, PointAnswer, ReaderAccuracy, card_accuracies, variant_accuracies
-from dssr.training.reader.fit import Prompt, PromptTree, Questions, evaluate, is_right
-from dssr.training.reader.points import ReaderPoint
+from dssr.training.reader_fit import Prompt, PromptTree, Questions, evaluate, is_right
+from dssr.training.reader_points import (
+    HeldOut,
+    PointAnswer,
+    ReaderAccuracy,
+    ReaderPoint,
+    card_accuracies,
+    variant_accuracies,
+)
 from dssr.types import Options
 
 

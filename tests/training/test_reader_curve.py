@@ -15,9 +15,8 @@ from dssr.errors import RecordError, UsageError
 from dssr.record.run import Run
 from dssr.reports.write import make_report
 from dssr.training import fit as lora
-from dssr.training.reader.accuracy import ReaderAccuracy
-from dssr.training.reader.assess import curve_rows
-from dssr.training.reader.dagger import ACCURACY
+from dssr.training.reader import ACCURACY, curve_rows
+from dssr.training.reader_points import ReaderAccuracy
 from dssr.worlds.archive import Archive
 
 pytestmark = pytest.mark.slow

@@ -4,7 +4,7 @@ import torch
 from torch.nn import functional
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from dssr.training.reader.fit import ATTENTION, Prompt, PromptTree, common, label_losses, prompt_trees
+from dssr.training.reader_fit import ATTENTION, Prompt, PromptTree, common, label_losses, prompt_trees
 
 
 def tiny() -> Qwen3ForCausalLM:

@@ -4,8 +4,16 @@ from collections import Counter
 from fractions import Fraction
 
 from dssr.config import Config, ReaderConfig
-from dssr.training.reader.dagger import held_out, jobs_for
-from dssr.training.reader.points import ReaderPoint, apportion, batches, context_variants, nested, stratified
+from dssr.training.reader_points import (
+    ReaderPoint,
+    apportion,
+    batches,
+    context_variants,
+    held_out,
+    jobs_for,
+    nested,
+    stratified,
+)
 from dssr.types import Game, Options
 
 

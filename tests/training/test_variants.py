@@ -10,7 +10,7 @@ import torch
 from tests.tiny import make_tiny
 from tests.training.study import study
 
-from dssr.agent.store import stored
+from dssr.agent.episode import stored
 from dssr.config import Config, load
 from dssr.errors import UsageError
 from dssr.measure import candidates as scoring

@@ -15,10 +15,11 @@ from dssr.cli.main import build
 from dssr.errors import GameError, RecordError
 from dssr.record.log import DIGESTS
 from dssr.session import Session
-from dssr.worlds import archive as shipped
-from dssr.worlds.archive import FOLDER, MANIFEST, SETTINGS, SUFFIX, Archive, pack, provided, unpack
+from dssr.worlds import shipped
+from dssr.worlds.archive import MANIFEST, SETTINGS, Archive
 from dssr.worlds.base import settled
 from dssr.worlds.cooking.generate import make_games, plan_games
+from dssr.worlds.shipped import FOLDER, SUFFIX, pack, provided, unpack
 
 DEMO = FOLDER / f"demo{SUFFIX}"
 FILES = {"demo": DEMO} | {

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dssr.cli import options
-from dssr.cli.show import emit, progress
+from dssr.cli.options import emit, progress
 from dssr.config import load
 from dssr_nano.networks import Role
 

@@ -1,17 +1,19 @@
 """An episode: Phase A is walked and written down, Phase B is acted from what was written.
 
 `play_job` is the only rollout path: collection and evaluation go through it, and so does `continue_episode`, which
-plays on from any step of a logged episode with the logged state or another. `run_jobs` plays many at once.
+plays on from any step of a logged episode with the logged state or another. `run_jobs` plays many at once. `save` and
+`stored` put episodes into a run's logs and read them; an episode's own line comes last: where it stands, its steps and
+prompts do too.
 """
 
 import random
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
 
-from dssr.agent.leaks import Role, Watch, job_digest, watched
+from dssr.agent.leaks import Role, Watch, job_digest, keep_searches, watched
 from dssr.agent.memory import (
     FULL,
     ORACLE_B,
@@ -27,13 +29,13 @@ from dssr.agent.memory import (
     load_reference,
     split_name,
 )
-from dssr.agent.prompts import Prompts, render_history
-from dssr.agent.reader import Reader, explore, most_likely, nll_of
+from dssr.agent.prompts import Prompts, Reader, explore, most_likely, nll_of, render_history
 from dssr.errors import ConfigError, GameError, ModelError, UsageError
 from dssr.models.base import Model, Tokenizer
+from dssr.record.run import Run
 from dssr.scale.shards import AT_ONCE, Dispatch, ThisProcess, each
 from dssr.seeds import digest_of, rng_of, seed_of
-from dssr.types import Decision, Episode, Job, Moment, Outcome, Played, Step, View, Write
+from dssr.types import Decision, Episode, Job, Moment, Outcome, Played, Step, StoredPrompt, View, Write
 from dssr.worlds.archive import Worlds
 from dssr.worlds.base import Node, WalkStep, World, stepped, walked
 
@@ -344,3 +346,43 @@ async def shortens(world: World, node: Node, action: str) -> bool:
     after = (await stepped(world, node, action)).moment
     left = len(after.privileged.policy)
     return (after.won or left > 0) and left < len(node.moment.privileged.policy)
+
+
+def fingerprints(agent: Agent, memories: Iterable[str]) -> dict[str, str]:
+    """Role to model, for the run's record: the reader, the writer, and the writer under each adapter used."""
+    adapters = {adapter for memory in dict.fromkeys(memories) if (adapter := split_name(memory)[1])}
+    found = {"reader": agent.reader.fingerprint(), "writer": agent.writer.fingerprint()}
+    return found | {f"writer@{adapter}": agent.writer.fingerprint(adapter) for adapter in sorted(adapters)}
+
+
+# ---------------------------------------------------------------- stored episodes
+
+
+def save(run: Run, played: Played) -> None:
+    """Append one episode. Appending it again changes nothing."""
+    key = played.episode.key
+    run.extend("steps", [(f"{key}:{step.index:04d}", step) for step in played.steps])
+    run.extend("prompts", [(f"{key}:{place:04d}", prompt) for place, prompt in enumerate(played.prompts)])
+    keep_searches(run, key, [played.search] if played.search else [])
+    run.append("episodes", key, played.episode)
+
+
+def stored(run: Run) -> Iterator[Played]:
+    """The finished episodes of a run, with their steps and prompts."""
+    steps: dict[str, list[Step]] = {}
+    for key, step in run.read_keyed("steps", Step):
+        steps.setdefault(key.partition(":")[0], []).append(step)
+    prompts: dict[str, list[StoredPrompt]] = {}
+    for prompt in run.read("prompts", StoredPrompt):
+        prompts.setdefault(prompt.episode, []).append(prompt)
+    for episode in run.read("episodes", Episode):
+        yield Played(episode, tuple(steps.pop(episode.key, ())), tuple(prompts.pop(episode.key, ())))
+
+
+def find(run: Run, name: str) -> Played:
+    """The one episode whose key begins with `name`."""
+    found = [played for played in stored(run) if played.episode.key.startswith(name)]
+    if len(found) != 1:
+        keys = ", ".join(played.episode.key[:12] for played in (found or list(stored(run)))[:4])
+        raise UsageError(f"{name!r} names {len(found)} episodes of {run.path}; give more of a key, such as {keys}.")
+    return found[0]

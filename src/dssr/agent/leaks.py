@@ -35,7 +35,6 @@ import msgspec
 
 from dssr.agent.memory import ORACLE_B, is_reference
 from dssr.agent.prompts import CONTEXT_BEGIN, WRITER_FIELDS, Happened, WatchedModel
-from dssr.agent.store import SEARCHES, stored
 from dssr.errors import LeakError
 from dssr.models.base import Message, Model
 from dssr.record.run import Run
@@ -237,6 +236,14 @@ def unwatched(model: Model) -> Model:
 
 # ---------------------------------------------------------------- the verdict on a run
 
+SEARCHES = "searches"
+"""Log of what the leak check found, one line per piece of work."""
+
+
+def keep_searches(run: Run, key: str, searches: Iterable[Search]) -> None:
+    """Append what the leak check says of one piece of work, before the line that makes the work count."""
+    run.extend(SEARCHES, [(f"{key}:{search.what}", search) for search in searches])
+
 
 def totals(searches: Iterable[Search]) -> dict[str, Search]:
     """Searches of the same kind of work added up, by kind."""
@@ -273,12 +280,6 @@ def refuse_leaks(run: Run) -> None:
             f"{run.path} is marked failed: {sum(one.leaked for one in found)} prompts show a secret, the first a "
             f"{first.kind} in a {first.role} prompt ({found[0].what}, step {first.step}); see `dssr check {run.path}`."
         )
-
-
-def check_stored(run: Run, worlds: Worlds) -> Search:
-    """Search the prompts that a run keeps verbatim once more."""
-    found = [searched_again(played, worlds) for played in stored(run)]
-    return totals(found).get(STORED, Search(STORED))
 
 
 STORED = "stored"

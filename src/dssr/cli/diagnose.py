@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from dssr.cli import options
-from dssr.cli.show import emit, progress, say, with_bounds
+from dssr.cli.options import emit, progress, say, with_bounds
 from dssr.errors import ModelError, UsageError
 from dssr.models.guard import printable
 from dssr.types import Split, Workers
@@ -173,7 +173,7 @@ def lag(
 
     A finished run is never changed: the lags go into a run of their own, by default RUN-lag.
     """
-    from dssr.measure.episodes import lag as work
+    from dssr.measure.diagnose import lag as work
 
     with progress(as_json) as told:
         study = work(run, out=out, resume=resume, workers=Workers(workers, ray), progress=told)

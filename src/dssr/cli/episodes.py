@@ -1,4 +1,6 @@
-"""`dssr runs · episodes · play · fork · check`: what there is, single episodes, and a search of prompts for leaks."""
+"""`dssr runs · episodes · play · fork · check`: what there is, single episodes, and a search of prompts for leaks.
+`dssr games make · check · stats`: the archive of a configuration, its verification, its statistics.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -6,12 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dssr.cli import options
-from dssr.cli.show import emit, say
+from dssr.cli.options import emit, say
 from dssr.errors import DssrError, LeakError, ModelError, RecordError, UsageError
 from dssr.models.guard import printable
 
 if TYPE_CHECKING:
     from dssr.types import Played, Step
+
+
+from dssr.cli.options import progress
+
+# ---------------------------------------------------------------- episodes
 
 SHORT = 12
 """Letters of an episode's key that are shown; `fork` takes any beginning that only one has."""
@@ -21,6 +28,11 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this file to the program."""
     for command in (runs, episodes, play, fork, check):
         app.command(command.__name__)(command)
+    games = typer.Typer(help="Make, verify and measure the archive of games.", no_args_is_help=True)
+    games.command("make")(make)
+    games.command("check")(check_archive)
+    games.command("stats")(stats)
+    app.add_typer(games, name="games")
 
 
 def runs(
@@ -82,7 +94,7 @@ def play(
     """Watch one episode: what was seen, what was kept, what was done."""
     import msgspec
 
-    from dssr.measure.episodes import play as work
+    from dssr.measure.diagnose import play as work
 
     played = work(game, config, memory=memory, budget=budget, filler=filler)
     if as_json:
@@ -103,7 +115,7 @@ def fork(
     """Continue from a logged state, which must come out as logged, or from a state of your own."""
     import msgspec
 
-    from dssr.measure.episodes import fork as work
+    from dssr.measure.diagnose import fork as work
 
     try:
         own = None if state is None else state.read_text(encoding="utf-8")
@@ -128,7 +140,7 @@ def check(run: options.Run, as_json: options.Json = False) -> None:
     prompts; those it keeps are searched once more."""
     import msgspec
 
-    from dssr.measure.episodes import check as work
+    from dssr.measure.diagnose import check as work
     from dssr.record.run import Run
 
     found = [msgspec.to_builtins(search) for search in work(run)]
@@ -178,3 +190,64 @@ def outcome(played: "Played") -> dict[str, Any]:
         "truncations": episode.truncations,
         "error": episode.error,
     }
+
+
+# ---------------------------------------------------------------- games
+
+TokenizerOption = Annotated[
+    str, typer.Option("--tokenizer", help="What counts the history: a model's name or folder, or `words`.")
+]
+
+
+def make(
+    config: options.Config = options.DEFAULT_CONFIG,
+    folder: options.Archive = None,
+    workers: options.Workers = None,
+    resume: options.Resume = False,
+    as_json: options.Json = False,
+) -> None:
+    """Make the games of a configuration, once."""
+    from dssr.measure.archives import make_games
+
+    with progress(as_json) as told:
+        archive = make_games(config, folder=folder, workers=workers, resume=resume, progress=told)
+    count, version = len(archive.games()), archive.settings.engine
+    emit({"archive": str(archive.folder), "games": count, "engine": version}, as_json)
+
+
+def check_archive(
+    config: options.Config = options.DEFAULT_CONFIG,
+    folder: options.Archive = None,
+    workers: options.Workers = None,
+    as_json: options.Json = False,
+) -> None:
+    """Verify every game: its files, that Phase A shows all that is needed, that the reference policy wins.
+
+    Test games are sealed: only their files are verified.
+    """
+    from dssr.measure.archives import check_games
+
+    with progress(as_json) as told:
+        found = check_games(config, folder=folder, workers=workers, progress=told)
+    faults = [{"game": name, "fault": fault} for name, sentences in found.faults.items() for fault in sentences]
+    summary = {"archive": found.archive, "games": found.games, "faulty": len(found.faults)}
+    emit({**summary, "faults": faults} if as_json else summary, as_json)
+    if faults:
+        if not as_json:
+            emit(faults)
+        raise typer.Exit(1)
+
+
+def stats(
+    config: options.Config = options.DEFAULT_CONFIG,
+    folder: options.Archive = None,
+    tokenizer: TokenizerOption = "words",
+    workers: options.Workers = None,
+    as_json: options.Json = False,
+) -> None:
+    """Print, per level and filler, the steps of both phases and the tokens of the history, test games left out."""
+    from dssr.measure.archives import game_stats
+
+    with progress(as_json) as told:
+        rows = game_stats(config, folder=folder, tokenizer=tokenizer, workers=workers, progress=told)
+    emit(rows, as_json)

@@ -1,9 +1,25 @@
-"""The options of all commands, each defined once."""
+"""What all commands share: their options, each defined once, and what they print: results as tables or JSON, remarks,
+and progress.
+"""
 
+import logging
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
+
+from dssr.models.guard import printable
+from dssr.types import Counts, Progress, Standing, WorkerStanding
+
+if TYPE_CHECKING:
+    from dssr.stats.bootstrap import Unit
+
+# ---------------------------------------------------------------- options
 
 DEFAULT_CONFIG = "nano"
 
@@ -54,3 +70,201 @@ Workers = Annotated[
 Ray = Annotated[
     str | None, typer.Option("--ray", help="Spread the work over this Ray cluster: its address, or `auto`.")
 ]
+
+
+# ---------------------------------------------------------------- output
+
+SECONDS = 60.0
+"""Between two lines on a stage of long work, where there is no terminal."""
+WIDE = 160
+"""Columns of a table that goes to a file or a pipe, where nothing wraps."""
+
+Row = Mapping[str, Any]
+
+
+class Speech:
+    """How much this call of the program says."""
+
+    quiet = False
+    """No progress, no remarks."""
+    debug = False
+    """Tracebacks of errors."""
+
+
+SPEECH = Speech()
+
+
+def emit(result: Row | Sequence[Row], as_json: bool = False, title: str | None = None) -> None:
+    """Print a result: JSON for programs, a table (rows) or a list of names (one mapping) for people."""
+    if as_json:
+        typer.echo(msgspec.json.encode(result).decode())
+        return
+    from rich.console import Console
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    console = Console(width=None if sys.stdout.isatty() else WIDE)
+    heading = None if title is None else Text(printable(title))  # text, never markup: names are the user's
+    if isinstance(result, Mapping):
+        table = Table("", "", show_header=False, title=heading, box=None)
+        for name, value in result.items():
+            table.add_row(Text(str(name)), Text(cell(value)))
+    elif not result:
+        console.print("nothing to show")
+        return
+    else:
+        columns = list(dict.fromkeys(name for row in result for name in row))
+        table = Table(*map(Column, map(Text, columns)), title=heading)
+        for row in result:
+            table.add_row(*(Text(cell(row.get(name))) for name in columns))
+    console.print(table)
+
+
+def cell(value: object) -> str:
+    """A value as a table shows it."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(cell, value))
+    return printable(str(value))
+
+
+def with_bounds(row: Row, name: str, unit: "Unit" = "nats") -> str:
+    """`0.53 [0.40, 0.67]`, or a dash."""
+    from dssr.stats.bootstrap import Interval
+
+    if row[name] is None:
+        return "-"
+    return Interval.stored(row[name], row[f"{name}_low"], row[f"{name}_high"]).text(unit)
+
+
+def say(text: str) -> None:
+    """A remark for people, apart from the result."""
+    if not SPEECH.quiet:
+        typer.echo(printable(text), err=True)
+
+
+class _Remarks(logging.Handler):
+    """Shows what verbs remark on their way."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(record.getMessage())
+
+
+COLUMNS = ("worker", "done", "under way", "a minute", "cache hits", "tokens/s")
+"""Of the table of workers."""
+ALL = "all"
+
+
+class Pace:
+    """How fast a stage goes, from its first word to its latest."""
+
+    def __init__(self, first: Standing) -> None:
+        self.first = self.last = first
+        self.begin = self.now = time.monotonic()
+
+    def tell(self, standing: Standing) -> None:
+        """Take in where the stage stands."""
+        if not self.first.workers and standing.workers:  # the work begins here: what came before was opening
+            self.first, self.begin = msgspec.structs.replace(standing, done=self.first.done), time.monotonic()
+        self.last, self.now = standing, time.monotonic()
+
+    @property
+    def minutes(self) -> float:
+        """Since the stage began."""
+        return max(self.now - self.begin, 1e-3) / 60
+
+    @property
+    def rate(self) -> float:
+        """Items a minute."""
+        return (self.last.done - self.first.done) / self.minutes
+
+    def row(self, worker: WorkerStanding) -> tuple[str, ...]:
+        """A worker as the table shows it."""
+        before = sum((one.counts for one in self.first.workers if worker.name in (one.name, ALL)), Counts())
+        counts = worker.counts
+        rate, tokens = worker.done / self.minutes, (counts.written - before.written) / self.minutes / 60
+        hits = f"{counts.hits / counts.calls:.0%}" if counts.calls else "-"
+        return worker.name, str(worker.done), str(worker.under_way), f"{rate:.3g}", hits, f"{tokens:,.0f}"
+
+    @property
+    def total(self) -> WorkerStanding:
+        """All workers as one."""
+        workers = self.last.workers
+        counts = sum((one.counts for one in workers), Counts())
+        return WorkerStanding(ALL, sum(one.done for one in workers), sum(one.under_way for one in workers), counts)
+
+    def line(self) -> str:
+        """One line for a log."""
+        here, parts = self.last, [f"{self.last.stage}: {self.last.done} of {self.last.of}"]
+        if self.rate > 0 and here.done < here.of:
+            parts += [f"{self.rate:.3g} a minute", f"about {(here.of - here.done) / self.rate:.3g} minutes left"]
+        if here.workers and here.done < here.of:
+            _, _, under_way, _, hits, tokens = self.row(self.total)
+            parts += [f"{len(here.workers)} workers" if len(here.workers) > 1 else "1 worker", f"{under_way} under way"]
+            parts += [f"{hits} from the cache", f"{tokens} tokens a second"]
+        return ", ".join(parts)
+
+
+@contextmanager
+def progress(as_json: bool = False) -> Iterator[Progress]:
+    """Yields the progress callback: bars and a table of the workers on a terminal, a line a minute elsewhere.
+
+    Remarks of verbs are shown meanwhile. With JSON asked for, remarks are kept quiet.
+    """
+    from rich.console import Console, RenderableType
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+    from rich.table import Table
+
+    paces: dict[str, Pace] = {}
+    latest: list[Pace] = []
+
+    class Live(Bars):
+        def get_renderables(self) -> Iterator[RenderableType]:
+            yield self.make_tasks_table(self.tasks)
+            if latest and latest[0].last.workers:
+                pace = latest[0]
+                workers = pace.last.workers
+                table = Table(
+                    "worker", "done", "under way", "a minute", "cache hits", "tokens/s", box=None, padding=(0, 2)
+                )
+                for worker in (*workers, *((pace.total,) if len(workers) > 1 else ())):
+                    table.add_row(*pace.row(worker))
+                yield table
+
+    console = Console(stderr=True, quiet=SPEECH.quiet)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    rate = TextColumn("{task.fields[rate]} a minute")
+    logger, remarks = logging.getLogger("dssr"), _Remarks()
+    logger.setLevel(logging.WARNING if as_json else logging.INFO)
+    logger.addHandler(remarks)
+    said: dict[str, float] = {}
+    with Live(
+        *(TextColumn("{task.description}", markup=False), *columns, rate),
+        console=console,
+        disable=not console.is_terminal,
+        transient=False,
+    ) as bars:
+        tasks: dict[str, Any] = {}
+
+        def tell(standing: Standing) -> None:
+            stage, done, of = standing.stage, standing.done, standing.of
+            pace = paces.setdefault(stage, Pace(standing))
+            pace.tell(standing)
+            latest[:] = [pace]
+            if console.is_terminal:
+                if stage not in tasks:
+                    tasks[stage] = bars.add_task(stage, total=of, completed=done, rate="-")
+                bars.update(tasks[stage], completed=done, total=of, rate=f"{pace.rate:.3g}")
+            elif not as_json and (done == of or pace.now - said.setdefault(stage, pace.begin) >= SECONDS):
+                said[stage] = pace.now
+                say(pace.line())
+
+        try:
+            yield tell
+        finally:
+            latest.clear()
+            logger.removeHandler(remarks)

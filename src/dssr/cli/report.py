@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from dssr.cli import options
-from dssr.cli.show import WIDE, emit, say
+from dssr.cli.options import WIDE, emit, say
 from dssr.models.guard import printable
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ def transfer(runs: options.Runs, as_json: options.Json = False) -> None:
     """Compare diagnoses of the same games under different readers: the first run's is the one to keep up with."""
     from rich.console import Console
 
+    from dssr.measure.comparisons import transfer as work
     from dssr.measure.rows import flat
-    from dssr.measure.transfer import transfer as work
     from dssr.reports.study_tables import transfer_table
     from dssr.reports.tables import terminal
 
@@ -155,6 +155,6 @@ def csv(run: options.Run, out: ExportFolder, as_json: options.Json = False) -> N
 
 
 def _export(run: Path, form: Literal["inspect", "parquet", "csv"], out: Path, as_json: bool) -> None:
-    from dssr.reports.export import export
+    from dssr.reports.write import export
 
     emit([{"file": str(file), "bytes": file.stat().st_size} for file in export(run, form, out=out)], as_json)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from dssr.cli import options
-from dssr.cli.show import emit, progress, say, with_bounds
+from dssr.cli.options import emit, progress, say, with_bounds
 from dssr.errors import UsageError
 from dssr.models.guard import printable
 

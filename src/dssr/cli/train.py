@@ -7,7 +7,7 @@ import msgspec
 import typer
 
 from dssr.cli import options
-from dssr.cli.show import emit, progress, with_bounds
+from dssr.cli.options import emit, progress, with_bounds
 from dssr.errors import UsageError
 from dssr.types import Workers
 
@@ -69,8 +69,8 @@ def reader_train(
     as_json: options.Json = False,
 ) -> None:
     """Clone the reference action over the context mixture, then DAgger."""
-    from dssr.training.reader.dagger import ACCURACY
-    from dssr.training.reader.dagger import reader_train as work
+    from dssr.training.reader import ACCURACY
+    from dssr.training.reader import reader_train as work
 
     with progress(as_json) as told:
         adapter = work(config, out=out, resume=resume, workers=Workers(workers, ray), progress=told)
@@ -91,7 +91,7 @@ def reader_accept(
     as_json: options.Json = False,
 ) -> None:
     """Play validation games with the full history and no filler; exit 1 if the reader is not good enough."""
-    from dssr.training.reader.assess import reader_accept as work
+    from dssr.training.reader import reader_accept as work
 
     with progress(as_json) as told:
         found = work(config, adapter=adapter, out=out, resume=resume, workers=Workers(workers, ray), progress=told)
@@ -111,8 +111,8 @@ def reader_curve(
     as_json: options.Json = False,
 ) -> None:
     """Train the final reader again on smaller samples, and show loss and accuracy on held-out games."""
-    from dssr.training.reader.assess import curve_rows
-    from dssr.training.reader.assess import reader_curve as work
+    from dssr.training.reader import curve_rows
+    from dssr.training.reader import reader_curve as work
 
     with progress(as_json) as told:
         run = work(

@@ -12,19 +12,18 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import msgspec
 
 from dssr.agent.episode import Agent, continue_episode, ended
 from dssr.agent.leaks import Watch, totals
 from dssr.agent.memory import Kit, Prompted, enforce, load_memory
-from dssr.agent.prompts import render_history
-from dssr.agent.reader import Reader
+from dssr.agent.prompts import Reader, render_history
 from dssr.config import WriterConfig
 from dssr.errors import ConfigError, ModelError
 from dssr.measure.audit import coverage, holds_action
 from dssr.models.base import Tokenizer
+from dssr.scale.shards import once
 from dssr.seeds import rng_of
 from dssr.types import Episode, Options, Phase, Played, Record, Search, Step, View
 from dssr.worlds.base import Domain, Node, World
@@ -438,14 +437,3 @@ class Forward:
         decision = self.steps[step].decision
         assert decision is not None, f"step {step} is no decision"
         return decision.options
-
-
-K = TypeVar("K")
-T = TypeVar("T")
-
-
-async def once(known: dict[K, "asyncio.Future[T]"], key: K, work: Callable[[], Awaitable[T]]) -> T:
-    """The result of `work` for this key, computed by whoever asks first and awaited by the rest."""
-    if key not in known:
-        known[key] = asyncio.ensure_future(work())
-    return await asyncio.shield(known[key])

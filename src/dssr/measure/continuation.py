@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from dssr.agent.episode import Agent, continue_episode, first_difference
+from dssr.agent.episode import Agent, continue_episode, first_difference, stored
+from dssr.agent.leaks import keep_searches
 from dssr.agent.memory import TRAINED, split_name
 from dssr.agent.prompts import RETENTION
-from dssr.agent.store import keep_searches, stored
 from dssr.config import Config
 from dssr.errors import ConfigError, GameError, ModelError, RecordError, StatsError, UsageError
 from dssr.measure.candidates import (
@@ -40,7 +40,7 @@ from dssr.record.run import Run
 from dssr.scale.shards import each
 from dssr.session import Bench, Session, Stage, configured, place_of, silent, verb
 from dssr.stats.bootstrap import Array, Interval, Resampler
-from dssr.stats.ranks import within_point
+from dssr.stats.contrasts import within_point
 from dssr.types import Episode, Grid, Job, Phase, Played, Progress, Record, Search, Split, Workers
 from dssr.worlds.archive import Archive
 

@@ -1,7 +1,12 @@
-"""Play and audit a grid of episodes, into a run that can be interrupted anywhere and continued."""
+"""Verbs on episodes: `diagnose` plays and audits a grid of them, `evaluate` does so on the sealed test games, `play`
+plays one, `fork` plays on from a logged one, `lag` and `check` measure those of a finished run.
+
+A grid goes into a run that can be interrupted anywhere and continued. A finished run is never changed: each measurement
+goes into a run of its own.
+"""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,21 +14,26 @@ from typing import Any
 
 import msgspec
 
-from dssr.agent.episode import play_job
-from dssr.agent.leaks import Watch
-from dssr.agent.store import keep_searches, save
+from dssr.agent.episode import Agent, continue_episode, find, first_difference, play_job, save, stored
+from dssr.agent.leaks import SEARCHES, STORED, Watch, keep_searches, searched_again
+from dssr.agent.leaks import totals as totals_of
+from dssr.agent.memory import FULL
 from dssr.config import Config
 from dssr.errors import GameError, ModelError
-from dssr.measure.answers import answer_rows
-from dssr.measure.audit import audit_episode, has_audits
-from dssr.measure.lag import lags_of
+from dssr.measure.audit import audit_episode, audited_steps, has_audits
+from dssr.measure.comparisons import relation
+from dssr.measure.lag import chunk_rows, lag_bin_rows, lags_of
 from dssr.measure.plan import Rates, arguments_of, grid_of, jobs_of, plan_grid, totals
-from dssr.measure.rows import cell_rows, filler_rows, flat, relation, slope_rows
+from dssr.measure.rows import cell_rows, filler_rows, flat, slope_rows
 from dssr.measure.study import Problem, Study
+from dssr.measure.verdicts import answer_rows
 from dssr.record.run import Run
 from dssr.scale.shards import each
 from dssr.session import Bench, Session, Stage, configured, group_of, place_of, silent, verb
-from dssr.types import Audit, Grid, Job, Lag, Played, Progress, Search, Split, Workers
+from dssr.types import Audit, Cell, Grid, Job, Lag, Played, Progress, Record, Search, Split, Workers
+from dssr.worlds.archive import Worlds
+
+# ---------------------------------------------------------------- grids
 
 log = logging.getLogger("dssr")
 
@@ -169,3 +179,144 @@ def summary_of(run: Run) -> dict[str, Any]:
         "errors": sum(e.outcome == "error" for games in study.episodes.values() for e in games.values()),
         "problems": len(study.problems),
     }
+
+
+# ---------------------------------------------------------------- single episodes
+
+
+class Forked(Record, frozen=True):
+    """A logged episode, continued."""
+
+    played: Played
+    differs: int | None
+    """First step at which it departs from the log; None when it came out as logged."""
+
+
+@verb
+async def play(
+    game: str,
+    config: Config | str = "nano",
+    *,
+    memory: str = "summary",
+    budget: int | None = None,
+    filler: int = 0,
+) -> Played:
+    """One episode of a game; without a budget the middle one of the configuration."""
+    settings = configured(config)
+    if budget is None:
+        budget = settings.agent.budgets[len(settings.agent.budgets) // 2]
+    cell = Cell(memory, None if memory == FULL else budget, filler, settings.protocol.kind)
+    job = Job(game, cell, settings.seed, settings.agent.temperature, settings.agent.epsilon, "reader")
+    async with Session(settings) as session:
+        session.archive.game(game)
+        return await play_job(job, session.agent([job]))
+
+
+@verb
+async def fork(run: str | Path, episode: str, step: int, state: str | None = None) -> Forked:
+    """Continue a logged episode from a step: from its logged state, which comes out as logged, or from `state`.
+
+    `episode` is the beginning of its key.
+    """
+    source = Run.open(run)
+    logged = find(source, episode)
+    async with Session(source.config) as session:
+        agent = session.agent([logged.episode.job])
+        played = await continue_episode(logged.episode, logged.steps, step, agent, state)
+    return Forked(played, first_difference(logged.steps, played.steps))
+
+
+# ---------------------------------------------------------------- the episodes of a run
+
+
+@verb
+async def lag(
+    run: str | Path,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    workers: Workers | int | None = None,
+    progress: Progress = silent,
+) -> Study:
+    """Leave one chunk of history out at a time, and find how long ago each decision's fact was seen.
+
+    The lags go into a run of their own, by default `RUN-lag`; the study returned holds both.
+    """
+    source = Run.open(run)
+    audited = Study.load([source])
+    audited.need_audits()
+    episodes = [played for played in stored(source) if played.episode.key in audited.audited_keys]
+    place = Path(out) if out else source.path.with_name(f"{source.path.name}-lag")
+    async with Session(source.config, progress, workers=workers) as session:
+        with session.run(place, "lag", _jobs(episodes), _origin(source), resume) as (made, agent):
+            _warn_of_another_reader(source, agent)
+
+            def keep(found: tuple[list[Lag], Search]) -> None:
+                lags, search = found
+                keep_searches(made, lags[0].episode, [search])
+                made.extend("lags", [(f"{one.episode}:{one.step:04d}", one) for one in lags])
+
+            do = partial(each, measure_lags)
+            await session.work(made, Stage("episodes", "lags", episodes, _last_point(source), _group, do, keep))
+            whole = Study.gather([source, made])
+            session.finish(made, {"chunks": chunk_rows(whole), "bins": lag_bin_rows(whole)})
+    return Study.load([source.path, place])
+
+
+@verb
+async def check(run: str | Path) -> list[Search]:
+    """What the leak check found in all prompts of a run, by what sent them; those it keeps are searched once more.
+
+    A finished run in which a file was changed is refused.
+    """
+    opened = Run.open(run)
+    opened.check()
+    async with Session(opened.config) as session:
+        again = check_stored(opened, session.worlds)
+    return [*totals_of(opened.read(SEARCHES, Search)).values(), again]
+
+
+async def measure_lags(bench: Bench, played: Played) -> tuple[list[Lag], Search]:
+    """The work of `lag`."""
+    agent, watch = bench.agent, Watch(played.episode.key, "lag")
+    found = await lags_of(played, _goal(played, agent), agent, bench.config.measure, watch)
+    return found, watch.search(agent.worlds, played.episode.job, played.steps)
+
+
+def _group(played: Played) -> tuple[str, ...]:
+    return group_of(played.episode.job)
+
+
+def _jobs(episodes: Sequence[Played]) -> list[Job]:
+    return [played.episode.job for played in episodes]
+
+
+def _origin(source: Run) -> dict[str, str]:
+    """Which run was measured, for the record of the new one."""
+    return {"source": source.path.name, "digest": source.info.digest}
+
+
+def _goal(played: Played, agent: Agent) -> str:
+    with agent.worlds.playing(played.episode.job.game) as world:
+        return world.goal
+
+
+def _last_point(source: Run) -> Callable[[Played], str]:
+    """Key of an episode's last audited point: once it is stored, the episode is done."""
+
+    def key(played: Played) -> str:
+        points = audited_steps(played.steps, played.episode.job, source.config.measure.points)
+        return f"{played.episode.key}:{points[-1]:04d}"
+
+    return key
+
+
+def _warn_of_another_reader(source: Run, agent: Agent) -> None:
+    if agent.reader.fingerprint() != source.info.models.get("reader"):
+        log.warning("The reader is not the one of %s: its weights or settings have changed since.", source.path)
+
+
+def check_stored(run: Run, worlds: Worlds) -> Search:
+    """Search the prompts that a run keeps verbatim once more."""
+    found = [searched_again(played, worlds) for played in stored(run)]
+    return totals_of(found).get(STORED, Search(STORED))

@@ -11,25 +11,22 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from dssr.errors import UsageError
-from dssr.measure.answers import AnswerRow, answer_rows
+from dssr.measure.comparisons import ContrastRow, RelationRow, contrast_rows, relation
 from dssr.measure.lag import ChunkRow, LagBinRow, RewriteRow, chunk_rows, lag_bin_rows, relevance, rewrite_rows
 from dssr.measure.rows import (
     CellRow,
-    ContrastRow,
     FillerRow,
-    RelationRow,
     SlopeRow,
     cell_rows,
     columns,
-    contrast_rows,
     filler_rows,
     flat,
     interval_fields,
-    relation,
     slope_rows,
 )
 from dssr.measure.sampled import FillerLagRow, LagTableRow, TieRow, filler_lag_rows, lag_table_rows, tie_rows
 from dssr.measure.study import Problem, Study
+from dssr.measure.verdicts import AnswerRow, answer_rows
 from dssr.stats.bootstrap import Interval, Unit
 from dssr.types import Cell, Driver, Kind, Outcome, Record, Split
 

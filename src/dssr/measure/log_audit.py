@@ -19,8 +19,7 @@ import msgspec
 from dssr.agent.episode import UNSTORED, Agent
 from dssr.agent.leaks import Watch, job_digest
 from dssr.agent.memory import FULL, Kit, enforce, identity_of, is_reference, load_memory, load_reference, split_name
-from dssr.agent.prompts import actor_messages, render_history, writer_messages
-from dssr.agent.reader import Reader
+from dssr.agent.prompts import Reader, actor_messages, render_history, writer_messages
 from dssr.config import Config
 from dssr.errors import ConfigError, GameError, ModelError, UsageError
 from dssr.measure.audit import ORACLE_STYLE, has_audits, hindsight, oracle_states

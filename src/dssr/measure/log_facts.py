@@ -14,11 +14,11 @@ import numpy as np
 from dssr.agent.memory import FULL, is_reference
 from dssr.agent.prompts import Happened, render_history
 from dssr.errors import StatsError
-from dssr.measure.answers import answer_rows
 from dssr.measure.audit import FactMark, survival
 from dssr.measure.log_losses import Scored, Sensitivity
 from dssr.measure.rows import LOSSES, cell_rows, flat
 from dssr.measure.study import Study
+from dssr.measure.verdicts import answer_rows
 from dssr.record.run import Run
 from dssr.stats.bootstrap import Interval, point_mean
 from dssr.traces.facts import FactLife, LogFact, facts_of, lives

@@ -22,8 +22,7 @@ from typing import Literal
 import numpy as np
 
 from dssr.agent.episode import Agent
-from dssr.agent.prompts import actor_messages, render_history
-from dssr.agent.reader import Reader, most_likely, nll_of
+from dssr.agent.prompts import Reader, actor_messages, most_likely, nll_of, render_history
 from dssr.config import TracesConfig
 from dssr.errors import ModelError, UsageError
 from dssr.models.base import Generate, Likelihood, Message, Tokenizer, ask_likelihood

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from dssr.agent.leaks import Watch
+from dssr.agent.episode import save, stored
+from dssr.agent.leaks import Watch, keep_searches
 from dssr.agent.memory import FULL
-from dssr.agent.store import keep_searches, save, stored
 from dssr.config import Config, GamesConfig
 from dssr.errors import SealError, UsageError
 from dssr.measure.audit import audited_steps, has_audits

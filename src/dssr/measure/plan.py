@@ -109,6 +109,12 @@ class Load(Record, frozen=True):
     most_tokens_out: int
 
 
+def scaled(load: Load, scale: float) -> Load:
+    """The same work, so many times."""
+    numbers = {name: round(value * scale) for name, value in msgspec.structs.asdict(load).items() if name != "work"}
+    return Load(load.work, **numbers)
+
+
 class Rates(Record, frozen=True):
     """How fast a model is, in tokens per second, and what it costs, per million tokens."""
 

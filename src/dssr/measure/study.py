@@ -22,7 +22,7 @@ from dssr.worlds.base import Domain, find_domain
 if TYPE_CHECKING:
     import polars
 
-    from dssr.measure.answers import AnswerRow
+    from dssr.measure.verdicts import AnswerRow
 
 SEED = re.compile(r"(?P<writer>.+@.+)/s(?P<seed>\d+)")
 """Name of a memory whose adapter is one seed of a writer: `dssr@a4/s0` is a seed of `dssr@a4`."""
@@ -225,7 +225,7 @@ class Study:
 
     def answers(self) -> "list[AnswerRow]":
         """Per memory and budget, over all fillers: what is lost, and who loses it, in numbers and in one sentence."""
-        from dssr.measure.answers import answer_rows
+        from dssr.measure.verdicts import answer_rows
 
         return answer_rows(self)
 

@@ -17,8 +17,7 @@ from typing import Any
 import msgspec
 
 from dssr.config import Config, ModelConfig
-from dssr.config_files import GET_NANO
-from dssr.errors import ModelError, RecordError
+from dssr.errors import ConfigError, ModelError, RecordError
 from dssr.models.adapters import file_digest
 from dssr.models.base import (
     Choose,
@@ -35,6 +34,7 @@ from dssr.models.base import (
 from dssr.models.cache import FILE, Cache, CachedModel
 from dssr.record.log import clear_drafts, draft_of
 from dssr.seeds import digest_of
+from dssr.settings import GET_NANO
 from dssr.types import Record
 
 TIERS = "dssr.tiers"
@@ -58,8 +58,7 @@ def load_model(config: ModelConfig) -> Model:
 
         return load_vllm(config)
     if config.backend == "server":
-        from dssr.models.server import checked_tokenizer, load_server
-        from dssr.models.servers import SpreadModel
+        from dssr.models.server import SpreadModel, checked_tokenizer, load_server
 
         return SpreadModel(config, checked_tokenizer(config)) if config.urls else load_server(config)
     from dssr.models.scripted import ScriptedModel
@@ -331,3 +330,14 @@ def _settled_key(config: ModelConfig) -> bytes | None:
         platform.machine(),
         sorted(pair for pair in os.environ.items() if pair[0].startswith(DECIDING)),
     ).encode()
+
+
+def require_trained_reader(config: Config) -> None:
+    """Refuse to measure with a base model where the configuration means a reader that was trained from it."""
+    if config.reader.trained and config.agent.reader_adapter is None:
+        raise ConfigError(
+            f"The configuration {config.name} reads with an adapter of {config.reads_with.path}, and none is named: "
+            "make one with `dssr reader train`, put its folder under adapters of that model and its name under "
+            "agent.reader_adapter (`dssr train` and `dssr reader accept` take the folder as --adapter), or set "
+            "reader.trained = false if these weights are the reader itself."
+        )

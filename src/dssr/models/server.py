@@ -3,32 +3,37 @@
 A request is sent again after transport errors, 429 and 5xx only. Anything that comes back and is not exactly what was
 asked for is refused rather than repaired: a guess would look like a measurement. The key lives in the environment and
 reaches nothing but the request's header; should a server repeat it, `guard` takes it out before anything is read.
+
+`SpreadModel` has several addresses of one model: each request goes to the one with the least under way, and past those
+that are gone. All must serve the same: the same card, and the same answer to the probe. The model is known by its first
+address, so one that grows from one server to several keeps its stored answers.
 """
 
 import asyncio
-import math
+import logging
 import os
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import Struct
 
 from dssr.config import ModelConfig
 from dssr.errors import ConfigError, ModelError
-from dssr.models.base import (
-    Background,
-    Choose,
-    Chosen,
-    Generate,
-    Generated,
-    Likelihood,
-    Message,
-    Tokenizer,
-    TokenScores,
+from dssr.models.base import Background, Choose, Chosen, Generate, Generated, Likelihood, Message, TokenScores
+from dssr.models.guard import (
+    AbsentServerError,
+    Card,
+    Cards,
+    Mask,
+    UnfitAnswerError,
+    chosen,
+    echoed,
+    generated,
+    limit_body,
+    parse,
 )
-from dssr.models.guard import AbsentServerError, Mask, UnfitAnswerError, limit_body
 from dssr.models.load import weights_folder
 from dssr.models.tokenizers import HFTokenizer, label_ids, open_tokenizer
 from dssr.seeds import digest_of, rng_of
@@ -276,187 +281,95 @@ def checked_tokenizer(config: ModelConfig) -> HFTokenizer:
     return open_tokenizer(weights_folder(config.tokenizer), config.path, config.revision)
 
 
-# ---------------------------------------------------------------- what a server answers
+# ---------------------------------------------------------------- several servers
 
-
-class Usage(Struct):
-    """How many tokens the server counted."""
-
-    completion_tokens: int
-    prompt_tokens: int | None = None
-
-
-class Score(Struct):
-    """One token and its log-probability."""
-
-    token: str
-    logprob: float
-
-
-class TokenPosition(Struct):
-    """One written token with its alternatives."""
-
-    token: str
-    top_logprobs: list[Score] = []
-
-
-class Logprobs(Struct):
-    """The scores of a reply."""
-
-    content: list[TokenPosition] | None = None
-
-
-class ServerReply(Struct):
-    """What the model said."""
-
-    content: str | None = None
-
-
-class Choice(Struct):
-    """One reply of possibly several."""
-
-    message: ServerReply
-    finish_reason: str | None = None
-    logprobs: Logprobs | None = None
-
-
-class Completion(Struct):
-    """The answer to a request."""
-
-    choices: list[Choice]
-    usage: Usage | None = None
-
-
-class EchoScores(Struct):
-    """The scores of an echoed prompt and what follows it; the first token has none."""
-
-    token_logprobs: list[float | None]
-    top_logprobs: list[dict[str, float] | None] | None = None
-
-
-class Echo(Struct):
-    """The answer of the completion endpoint: one echoed prompt, as `logprobs` of its choice."""
-
-    choices: list[dict[str, Any]]
-
-
-class Card(Struct):
-    """One model on the server's list, with the fields that tell models apart."""
-
-    id: str
-    owned_by: str | None = None
-    root: str | None = None
-    parent: str | None = None
-    revision: str | None = None
-    max_model_len: int | None = None
-
-
-class Cards(Struct):
-    """The server's list of models."""
-
-    data: list[Card]
-
-
-# ---------------------------------------------------------------- checked answers
-
-UNKNOWN = -9999.0
-"""Servers write this, or less, where they have no log-probability."""
-FEW = 8
-"""Tokens up to which a reply is too short for its count to be doubted."""
-ROUNDING = 0.05
-"""Nats by which rounded log-probabilities may add up to more than one."""
-ENDINGS = frozenset({"stop", "length"})
+log = logging.getLogger("dssr")
 T = TypeVar("T")
 
-
-def parse(body: bytes, kind: type[T]) -> T:
-    """The body as a record; anything else is refused in one sentence."""
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ModelError(f"The server's answer is not a usable {kind.__name__.lower()}: {error}.") from None
+AWAY = 30.0
+"""Seconds for which a server that did not answer is asked only if no other can be."""
 
 
-def generated(body: bytes, prompt: int | None, max_tokens: int, tokenizer: Tokenizer) -> Generated:
-    """The text of a completion, with a token count that can be true."""
-    completion = parse(body, Completion)
-    choice = _only_choice(completion, prompt)
-    text = choice.message.content
-    if text is None:
-        raise ModelError("The server's answer holds no text; use a model that replies without tools or reasoning.")
-    if choice.finish_reason not in ENDINGS:
-        raise ModelError(f"The server ended the reply with {choice.finish_reason!r} instead of 'stop' or 'length'.")
-    here = len(tokenizer.encode(text))
-    if completion.usage is None:
-        return Generated(text, here)
-    count = completion.usage.completion_tokens
-    if not 0 <= count <= max_tokens:
-        raise ModelError(f"The server reports {count} tokens where at most {max_tokens} were asked for.")
-    # Sampled tokens re-encode to about as many or fewer, so half is far outside of what can be; a lone rare token, or a
-    # character that the limit cut in two, can come back as several.
-    if count < here / 2 and (here > FEW or not count):
-        raise ModelError(
-            f"The server reports {count} tokens for a reply of {here}; set `tokenizer` to that of the served model."
-        )
-    return Generated(text, count)
+class SpreadModel:
+    """Implements `dssr.models.base.Model` over several servers. Use `load_server` to make one."""
 
+    def __init__(self, config: ModelConfig, tokenizer: HFTokenizer, first_pause: float = FIRST_PAUSE) -> None:
+        self.name, self.tokenizer = config.path, tokenizer
+        self._rounds, self._pause = config.retries + 1, first_pause
+        self._servers: list[ServerModel] = []
+        self._under_way: list[int] = []
+        self._away: list[float] = []
+        trouble: ModelError | None = None
+        try:
+            for url in (config.url, *config.urls):
+                # Another server is the better next try.
+                one = msgspec.structs.replace(config, url=url, retries=min(config.retries, 1))
+                try:
+                    self._servers.append(ServerModel(one, tokenizer, first_pause))
+                    self._servers[-1].address = config.url or ""
+                except AbsentServerError as error:
+                    trouble = error
+                    log.warning("The server at %s does not answer and is left out: %s", url, error)
+            if not self._servers:
+                raise trouble or ModelError(f"{self.name} has no server.")
+            self._check_alike((None, *config.adapters))
+        except BaseException:
+            for server in self._servers:
+                server.stop()
+            raise
+        self.context_length = min(server.context_length for server in self._servers)
+        self._under_way = [0] * len(self._servers)
+        self._away = [0.0] * len(self._servers)
 
-def chosen(body: bytes, prompt: int | None, labels: Sequence[str]) -> Chosen:
-    """Log-probabilities over exactly the labels, or a refusal that says what is missing."""
-    choice = _only_choice(parse(body, Completion), prompt)
-    if choice.logprobs is None or not choice.logprobs.content:
-        raise ModelError("The server gives no log-probabilities, which a reader needs; use one with `logprobs`.")
-    if len(choice.logprobs.content) != 1:
-        raise ModelError(f"The server answered with {len(choice.logprobs.content)} tokens where one was asked for.")
-    known: dict[str, float] = {}
-    for score in choice.logprobs.content[0].top_logprobs:
-        if known.setdefault(score.token, score.logprob) != score.logprob:
-            raise ModelError(f"The server gives two log-probabilities for the token {score.token!r}.")
-    missing = [label for label in labels if known.get(label, UNKNOWN) <= UNKNOWN]
-    if missing:
-        raise ModelError(
-            f"The server gives no log-probability for {len(missing)} of {len(labels)} labels "
-            f"({', '.join(missing)}); serve the reader with vLLM, which scores every label."
-        )
-    return Chosen(renormalised([known[label] for label in labels]))
+    def _check_alike(self, adapters: Sequence[str | None]) -> None:
+        prints = [([one.fingerprint(name) for name in adapters], one.probes) for one in self._servers]
+        for other, found in zip(self._servers, prints, strict=True):
+            if found != prints[0]:
+                raise ModelError(
+                    f"{other.url} serves another {self.name} than {self._servers[0].url}: its card or its answer to "
+                    "the same question differs; list only servers of one model with the same settings."
+                )
 
+    def fingerprint(self, adapter: str | None = None) -> str:
+        """Of the first address."""
+        return self._servers[0].fingerprint(adapter)
 
-def echoed(body: bytes, prompt: int, reply: int, starts: tuple[int, ...]) -> TokenScores:
-    """The scores of the reply's tokens, or a refusal that says what is missing."""
-    answer = parse(body, Echo)
-    told = answer.choices[0].get("logprobs") if len(answer.choices) == 1 else None
-    scores = parse(msgspec.json.encode(told), EchoScores) if isinstance(told, dict) else None
-    if scores is None or scores.top_logprobs is None:
-        raise ModelError("The server scores no given text (`echo` with `logprobs`); use options, or hf or vLLM here.")
-    found = scores.token_logprobs[prompt : prompt + reply]
-    tops = [max((top or {}).values(), default=-math.inf) for top in scores.top_logprobs[prompt : prompt + reply]]
-    logprobs = tuple(value for value in found if value is not None and math.isfinite(value))
-    if len(logprobs) != reply or len(tops) != reply:
-        raise ModelError(
-            f"The server scored {len(logprobs)} of {reply} tokens of a given text; its answer is not used."
-        )
-    return TokenScores(starts, logprobs, tuple(one >= top for one, top in zip(logprobs, tops, strict=True)))
+    def prompt_tokens(self, messages: Sequence[Message]) -> int:
+        """Length of the prompt under the chat template, counted here."""
+        return self._servers[0].prompt_tokens(messages)
 
+    async def generate(self, request: Generate) -> Generated:
+        """By whichever server has the least to do."""
+        return await self._ask(lambda server: server.generate(request))
 
-def renormalised(logprobs: Sequence[float]) -> tuple[float, ...]:
-    """Log-probabilities that sum to one over the given ones alone."""
-    if not all(math.isfinite(value) for value in logprobs):
-        raise ModelError("The model gave log-probabilities that are not finite numbers; check its weights and dtype.")
-    top = max(logprobs)
-    total = top + math.log(math.fsum(math.exp(value - top) for value in logprobs))
-    if total > ROUNDING:
-        raise ModelError("The model gave probabilities that add up to more than one; its answer cannot be trusted.")
-    return tuple(value - total for value in logprobs)
+    async def choose(self, request: Choose) -> Chosen:
+        """By whichever server has the least to do."""
+        return await self._ask(lambda server: server.choose(request))
 
+    async def likelihood(self, request: Likelihood) -> TokenScores:
+        """By whichever server has the least to do."""
+        return await self._ask(lambda server: server.likelihood(request))
 
-def _only_choice(completion: Completion, prompt: int | None) -> Choice:
-    """`prompt` is the length that the prompt must have had there, where the server counts as we do."""
-    there = completion.usage.prompt_tokens if completion.usage else None
-    if prompt is not None and there is not None and there != prompt:
-        raise ModelError(
-            f"The server read a prompt of {there} tokens that has {prompt} here; "
-            "set `tokenizer` to the folder or hub name of the served model, with the same chat template."
-        )
-    if len(completion.choices) != 1:
-        raise ModelError(f"The server answered with {len(completion.choices)} choices where one was asked for.")
-    return completion.choices[0]
+    async def close(self) -> None:
+        """End all clients."""
+        for server in self._servers:
+            await server.close()
+
+    async def _ask(self, call: Callable[[ServerModel], Awaitable[T]]) -> T:
+        trouble: AbsentServerError | None = None
+        for attempt in range(self._rounds):
+            untried = set(range(len(self._servers)))
+            while untried:
+                now = time.monotonic()
+                place = min(untried, key=lambda place: (self._away[place] > now, self._under_way[place], place))
+                untried.remove(place)
+                self._under_way[place] += 1
+                try:
+                    return await call(self._servers[place])
+                except AbsentServerError as error:
+                    trouble, self._away[place] = error, time.monotonic() + AWAY
+                finally:
+                    self._under_way[place] -= 1
+            if attempt + 1 < self._rounds:
+                await asyncio.sleep(self._pause * 2**attempt)
+        raise ModelError(f"None of the {len(self._servers)} servers of {self.name} answers; the last: {trouble}")

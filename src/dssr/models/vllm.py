@@ -20,8 +20,8 @@ from dssr.config import ModelConfig
 from dssr.errors import ModelError
 from dssr.models.adapters import SETTINGS, adapter_digest, check_adapter, file_digest
 from dssr.models.base import Background, Choose, Chosen, Generate, Generated, Likelihood, Message, TokenScores
+from dssr.models.guard import renormalised
 from dssr.models.load import weights_folder
-from dssr.models.server import renormalised
 from dssr.models.tokenizers import HFTokenizer, first_line, label_ids, open_tokenizer
 from dssr.seeds import digest_of
 from dssr.types import LABELS

@@ -27,7 +27,6 @@ import msgspec
 from msgspec import Struct
 
 from dssr.config import Config
-from dssr.config_files import upgraded
 from dssr.errors import RecordError
 from dssr.record import log
 from dssr.record.log import (
@@ -51,6 +50,7 @@ from dssr.record.log import (
     write_digests,
     write_whole,
 )
+from dssr.settings import upgraded
 from dssr.types import Record
 
 T = TypeVar("T")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dssr.errors import UsageError
-from dssr.measure.answers import Cause, decide
 from dssr.measure.rows import flat
+from dssr.measure.verdicts import Cause, decide
 from dssr.record.log import told, write_whole
 from dssr.reports.page import BADGES, LOOKS
 from dssr.reports.tables import Column, Table, per_cent

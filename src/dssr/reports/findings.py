@@ -16,12 +16,11 @@ import numpy as np
 
 from dssr.config import GatesConfig
 from dssr.errors import DssrError, StatsError
-from dssr.measure.checks import Check, Verdict
-from dssr.measure.gates import Case, checks_of
-from dssr.measure.ledger import Ledger
+from dssr.measure.comparisons import by_reader
+from dssr.measure.gates import Case, Ledger, checks_of
 from dssr.measure.rows import BASE, game_values
 from dssr.measure.study import Study
-from dssr.measure.transfer import by_reader
+from dssr.measure.verdicts import Check, Verdict
 from dssr.record.run import Run
 from dssr.reports.paper import Setting, paper_table, published
 from dssr.stats.bootstrap import Interval, Unit, align, standard_error, written

@@ -8,16 +8,28 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from dssr.errors import StatsError
-from dssr.measure.answers import AnswerRow, answer_rows
+from dssr.measure.comparisons import LEAST_CELLS, relation
 from dssr.measure.lag import LagBinRow, RewriteRow, chunk_rows, lag_bin_rows, rewrite_rows
-from dssr.measure.rows import LEAST_CELLS, CellRow, cell_rows, relation
+from dssr.measure.rows import CellRow, cell_rows
 from dssr.measure.study import Study
-from dssr.reports.explorer import Packed, ordered
+from dssr.measure.verdicts import AnswerRow, answer_rows
 from dssr.reports.paper import published
 from dssr.reports.study_tables import setting_of
 from dssr.reports.survival import SurvivalCurve
 from dssr.reports.tables import per_cent
-from dssr.reports.view import Answer, BinRow, Bins, Estimate, PageView, PageWords, Piece, ViewCell, estimate
+from dssr.reports.view import (
+    Answer,
+    BinRow,
+    Bins,
+    Estimate,
+    Packed,
+    PageView,
+    PageWords,
+    Piece,
+    ViewCell,
+    estimate,
+    ordered,
+)
 from dssr.stats.bootstrap import Interval, written
 
 CAUSES_SHOWN = 5

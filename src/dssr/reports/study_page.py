@@ -20,7 +20,7 @@ from markupsafe import Markup
 from msgspec import field
 
 from dssr.errors import DssrError, UsageError
-from dssr.measure.ledger import Entry, Ledger
+from dssr.measure.gates import Entry, Ledger
 from dssr.record.run import Run
 from dssr.reports.findings import Reproduction, outcomes, summary_sentence, verdict_word
 from dssr.reports.paper import PrintedRow

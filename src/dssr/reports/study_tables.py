@@ -4,23 +4,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from dssr.errors import StatsError
-from dssr.measure.answers import answer_rows
+from dssr.measure.comparisons import ContrastRow, ReaderRow, TransferRow, contrast_rows, reader_name, reader_rows
 from dssr.measure.lag import chunk_rows, lag_bin_rows, rewrite_contrast_rows, rewrite_rows
 from dssr.measure.log_facts import blame_rows, stratum_rows, survival_rows
-from dssr.measure.rows import (
-    BASE,
-    CellGroup,
-    CellRow,
-    ContrastRow,
-    cell_rows,
-    contrast_rows,
-    filler_rows,
-    long_fillers,
-    slope_rows,
-)
+from dssr.measure.rows import BASE, CellGroup, CellRow, cell_rows, filler_rows, long_fillers, slope_rows
 from dssr.measure.sampled import filler_lag_rows, lag_table_rows, tie_rows, word_for_filler
 from dssr.measure.study import Study
-from dssr.measure.transfer import ReaderRow, TransferRow, reader_name, reader_rows
+from dssr.measure.verdicts import answer_rows
 from dssr.reports.paper import Setting, published, reader_of
 from dssr.reports.survival import (
     StartRow,

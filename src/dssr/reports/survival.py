@@ -6,9 +6,10 @@ import msgspec
 
 from dssr.agent.memory import FULL
 from dssr.errors import StatsError
+from dssr.measure.audit import retention_rows
+from dssr.measure.comparisons import compared
 from dssr.measure.log_facts import KEPT, fact_marks, study_facts
-from dssr.measure.retention import retention_rows
-from dssr.measure.rows import CellGroup, CellRow, cell_rows, compared, game_values, mean_of
+from dssr.measure.rows import CellGroup, CellRow, cell_rows, game_values, mean_of
 from dssr.measure.study import Study
 from dssr.reports.tables import Column, Table
 from dssr.stats.bootstrap import Interval

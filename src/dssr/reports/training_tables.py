@@ -13,7 +13,7 @@ from dssr.record.run import Run
 from dssr.reports.study_tables import Absent
 from dssr.reports.tables import Column, Kind, Table
 from dssr.stats.bootstrap import Interval
-from dssr.training.reader.accuracy import ReaderAccuracy
+from dssr.training.reader_points import ReaderAccuracy
 from dssr.training.results import UNTRAINED, CoverageRow, CreditRow, PairRow, RoundResult, ValidatedRound, best_rounds
 from dssr.types import Record
 

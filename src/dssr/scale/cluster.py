@@ -20,9 +20,8 @@ import msgspec
 from dssr.config import Config
 from dssr.errors import DssrError, WorkerError
 from dssr.models.load import cache_home, cached_folder
-from dssr.scale.processes import MOST_DEATHS, ONE_THREAD
+from dssr.scale.processes import MOST_DEATHS, ONE_THREAD, Host, Opener
 from dssr.scale.shards import LostWorkerError, Work
-from dssr.scale.worker import Host, Opener
 from dssr.types import Counts
 from dssr.worlds.archive import MANIFEST, SETTINGS, Archive
 

@@ -20,6 +20,7 @@ from dssr.types import Counts, WorkerStanding
 T = TypeVar("T")
 R = TypeVar("R")
 C = TypeVar("C")
+K = TypeVar("K")
 
 AT_ONCE = 128
 """Items under way together in one worker: enough to fill any batch, few enough to keep in memory."""
@@ -196,3 +197,10 @@ async def _cancel(tasks: Sequence["asyncio.Future[Any]"]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def once(known: dict[K, "asyncio.Future[T]"], key: K, work: Callable[[], Awaitable[T]]) -> T:
+    """The result of `work` for this key, computed by whoever asks first and awaited by the rest."""
+    if key not in known:
+        known[key] = asyncio.ensure_future(work())
+    return await asyncio.shield(known[key])

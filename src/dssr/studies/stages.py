@@ -18,6 +18,8 @@ Each stage is an ordinary verb with ordinary run directories in the study's fold
     test        the sealed evaluation, under both readers
     verdicts    every gate judged
     report      one page for all of it
+
+`study_plan` says what each will take, counted on a few games before anything starts.
 """
 
 from math import sqrt
@@ -27,12 +29,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from dssr.agent.episode import Agent
+from dssr.agent.memory import FULL
 from dssr.config import Config, resolved
 from dssr.errors import DssrError, UsageError
 from dssr.measure.archives import make_games
 from dssr.measure.continuation import continuation
-from dssr.measure.gates import Case, checks_of, over_long
-from dssr.measure.ledger import approve, gates, judge, ledger_of
+from dssr.measure.gates import Case, approve, checks_of, gates, judge, ledger_of, over_long
+from dssr.measure.plan import Load, Rates, grid_of, jobs_of, measured_rates, plan_grid, scaled, totals
 from dssr.measure.rows import BASE
 from dssr.measure.study import Study
 from dssr.record.log import write_whole
@@ -40,15 +44,14 @@ from dssr.record.run import Run
 from dssr.seeds import digest_of
 from dssr.session import Session, silent, verb
 from dssr.stats.bootstrap import standard_error
-from dssr.studies.study import Done, StageState, StageWork, WholeStudy, under
-from dssr.training.line import line_folder
-from dssr.training.lines import Lines, train, train_seeds
-from dssr.training.reader.assess import reader_accept
-from dssr.training.reader.dagger import Dagger, reader_train
+from dssr.studies.study import Asked, Done, StageState, StageWork, WholeStudy, under
+from dssr.training.line import Line, line_folder
+from dssr.training.lines import Lines, forecast, span_of, train, train_seeds
+from dssr.training.reader import Dagger, reader_accept, reader_train
 from dssr.training.results import RoundResult, best_rounds, selected
 from dssr.training.round import adapter_folder
 from dssr.training.variants import MAIN, variant_of
-from dssr.types import Progress, Protocol, Workers
+from dssr.types import Progress, Protocol, Record, Workers
 from dssr.worlds.archive import MANIFEST
 
 METHOD = (MAIN, "a4")
@@ -331,3 +334,112 @@ STAGES: dict[str, StageWork] = {
     "verdicts": _verdicts,
     "report": _report,
 }
+
+
+# ---------------------------------------------------------------- what it will take
+
+FEW = 2
+"""Games per level on which a plan is counted."""
+STEP_BYTES, CALL_BYTES = 2_600, 700
+"""Disk of one step of an episode, and of one stored answer."""
+STEPS = 45
+"""Steps of an episode, for the disk alone."""
+
+
+class StagePlan(Record, frozen=True):
+    """What a stage will take."""
+
+    stage: str
+    episodes: int
+    calls: int
+    tokens_in: int
+    tokens_out: int
+    hours: float | None
+    """On one worker; None where no rate is known."""
+    gib: float
+    """Disk for runs and stored answers."""
+
+
+@verb
+async def study_plan(
+    config: Config | str = "nano", *, out: str | Path | None = None, calibrate: bool = True
+) -> list[StagePlan]:
+    """What every stage will take, counted on a few games of the archive; with `calibrate`, hours from timed calls."""
+    return await planned(WholeStudy(STAGES, config, out), calibrate)
+
+
+async def planned(study: WholeStudy, calibrate: bool) -> list[StagePlan]:
+    """Every stage, counted on a few games; nothing is played and test games stay shut."""
+    async with Session(study.config, bare_reader=True) as session:
+        agent = session.agent()
+        few = grid_of(study.config, session.archive, [BASE], [study.config.gates.budget], games=FEW)
+        rates = Rates(*await measured_rates(few, study.config, agent)) if calibrate else Rates()
+        found = []
+        for name, asked in _expected(study).items():
+            loads: list[Load] = []
+            episodes = 0
+            for one in asked:
+                grid = grid_of(one.config, session.archive, one.memories, one.budgets, one.fillers, FEW, lag=one.lag)
+                of = _games_of(session, one)
+                scale = of / len(grid.games)
+                loads += [scaled(load, scale) for load in plan_grid(grid, one.config, agent)]
+                episodes += round(len(jobs_of(grid, one.config)) * scale)
+            found.append(_stage_plan(name, episodes, loads, rates))
+        found.append(_plan_of_lines(study, agent, rates))
+    order = list(study.stages)
+    return sorted(found, key=lambda one: order.index(one.stage))
+
+
+def _expected(study: WholeStudy) -> dict[str, list[Asked]]:
+    """The diagnoses of every stage; a writer that is not trained yet costs what the untrained one costs."""
+    gates, sizes, fillers = study.config.gates, study.config.study, study.config.protocol.fillers
+    seeds, wide = study.config.writer.seeds, sizes.wide_test_games
+    writers = seeds + len([name for name in study.variants if name not in METHOD])
+    judged = Asked("test", study.config, (FULL, *gates.formats, "guide"), (gates.budget,), fillers, split="test")
+    trained = [Asked("test", study.config, (BASE,), (gates.budget,), fillers, split="test")] * writers
+    frontier = tuple(size for size in study.config.agent.budgets if size != gates.budget)
+    edge = [Asked("frontier", study.config, (BASE,), frontier, fillers, wide, "test")] * (2 + seeds if frontier else 0)
+    other = [Asked("r2", study.config, (BASE,), (gates.budget,), fillers, split="test")] * (2 + seeds)
+    walks = [Asked("walks", study.config, (BASE,), (gates.budget,), sizes.walks, sizes.walk_games)] * (1 + seeds)
+    accept = [Asked("accept", study.config, (FULL,), (gates.budget,), (0,))] * (2 if study.second else 1)
+    return {
+        "accept": accept,
+        "grid": [study.grid()],
+        "lag": [study.lag()],
+        "pilot": study.pilot(),
+        "walks": walks,
+        "test": [judged, *trained, *(edge if frontier else []), *(other if study.second else [])],
+    }
+
+
+def _games_of(session: Session, asked: Asked) -> int:
+    per_level = [len(session.archive.games(asked.split, level)) for level in asked.config.games.levels]
+    return sum(min(count, asked.games or count) for count in per_level)
+
+
+def _plan_of_lines(study: WholeStudy, agent: Agent, rates: Rates) -> StagePlan:
+    """The main line's rounds, and of every other variant what its way of training adds."""
+    hours = 0.0
+    loads: list[Load] = []
+    for name in study.variants:
+        line = Line(study.config, name, 0, line_folder(study.out / LINES, name, 0))
+        span = span_of(None, study.config, variant_of(name, study.config.writer).first)
+        found = forecast(line, span, agent, (rates.read or 1.0, rates.write or 1.0))
+        hours += found.hours
+        loads += found.loads
+    plan = _stage_plan("lines", 0, loads, Rates())
+    return msgspec.structs.replace(plan, hours=hours if rates.read else None)
+
+
+def _stage_plan(name: str, episodes: int, loads: list[Load], rates: Rates) -> StagePlan:
+    total = totals(loads, rates)
+    calls = round(total["new_calls"] or 0)
+    return StagePlan(
+        stage=name,
+        episodes=episodes,
+        calls=calls,
+        tokens_in=round(total["tokens_in"] or 0),
+        tokens_out=round(total["tokens_out"] or 0),
+        hours=total["hours"],
+        gib=(episodes * STEPS * STEP_BYTES + calls * CALL_BYTES) / 2**30,
+    )

@@ -24,7 +24,7 @@ from dssr.models.load import cache_file, open_cache
 from dssr.record.log import Lock, Log, read
 from dssr.seeds import digest_of
 from dssr.session import configured, silent
-from dssr.training.reader.dagger import with_reader
+from dssr.training.reader import with_reader
 from dssr.training.variants import MAIN, names
 from dssr.types import Progress, Protocol, Record, Search, Split, Standing, Workers
 

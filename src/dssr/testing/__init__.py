@@ -21,7 +21,6 @@ for longer messages.
 """
 
 from dssr.testing.models import ModelSubject, ModelSuite, ask, refused
-from dssr.testing.traces import TraceSuite
-from dssr.testing.worlds import MemorySuite, WorldSuite
+from dssr.testing.worlds import MemorySuite, TraceSuite, WorldSuite
 
 __all__ = ["MemorySuite", "ModelSubject", "ModelSuite", "TraceSuite", "WorldSuite", "ask", "refused"]

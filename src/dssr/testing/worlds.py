@@ -1,4 +1,4 @@
-"""The suites of worlds and of the memories that are played in them."""
+"""The suites of worlds, of the memories that are played in them, and of traces, for whoever writes an importer."""
 
 import asyncio
 import tempfile
@@ -9,17 +9,17 @@ from pathlib import Path
 
 import msgspec
 
-from dssr.agent.episode import Agent, run_jobs
+from dssr.agent.episode import Agent, run_jobs, save, stored
 from dssr.agent.memory import FULL
-from dssr.agent.prompts import load_prompts
-from dssr.agent.reader import Reader
-from dssr.agent.store import save, stored
+from dssr.agent.prompts import Reader, load_prompts
 from dssr.config import Config
 from dssr.errors import GameError
 from dssr.models.scripted import ScriptedModel
 from dssr.record.run import Run
 from dssr.seeds import rng_of
 from dssr.testing.models import refused
+from dssr.traces.facts import trace_facts
+from dssr.traces.trace import Trace, faults, read_native, write_traces
 from dssr.types import LABELS, Cell, Episode, Job, Played, Protocol, Step, View, Write
 from dssr.worlds.archive import Archive, Worlds
 from dssr.worlds.base import Node, WalkStep, World, follow
@@ -259,3 +259,44 @@ class MemorySuite:
             return [played async for played in run_jobs(jobs, agent)]
 
         return asyncio.run(collect())
+
+
+class TraceSuite:
+    """What every imported trace must be. Fixture: `traces`, a list of them."""
+
+    def test_traces_have_no_faults(self, traces: list[Trace]) -> None:
+        """Catches a trace that cannot be audited, and two of one name."""
+        assert traces
+        for trace in traces:
+            assert faults(trace) == [], trace.id
+        assert len({trace.id for trace in traces}) == len(traces)
+
+    def test_traces_come_back_from_disk_unchanged(self, traces: list[Trace]) -> None:
+        """Catches text that JSON lines change or cannot hold."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "traces.jsonl"
+            assert write_traces(iter(traces), path) == len(traces)
+            assert list(read_native(path)) == traces
+
+    def test_free_decisions_are_what_was_done_next(self, traces: list[Trace]) -> None:
+        """Catches decisions shifted by a step: a free-text reference is the action of the step after, unless the log
+        knows a better one and says so with options."""
+        for trace in traces:
+            for step, after in pairwise(trace.steps):
+                if step.decision is not None and not step.decision.options:
+                    assert step.decision.reference == after.action
+
+    def test_thoughts_stand_apart(self, traces: list[Trace]) -> None:
+        """Catches a thought left in an observation or an action: it tells the answer."""
+        for trace in traces:
+            for step in trace.steps:
+                if step.thought is not None and len(step.thought) > 40:
+                    assert step.thought not in step.observation
+                    assert step.thought not in (step.action or "")
+
+    def test_facts_were_seen_before_they_are_needed(self, traces: list[Trace]) -> None:
+        """Catches a value that counts as carried although nothing before told it."""
+        for trace in traces:
+            for fact in trace_facts(trace):
+                assert fact.seen <= fact.uses[0]
+                assert fact.text not in trace.goal.split()

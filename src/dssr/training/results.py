@@ -13,7 +13,8 @@ from msgspec import field
 
 from dssr.errors import ModelError, StatsError
 from dssr.measure.candidates import Candidate, WritePoint
-from dssr.measure.rows import CellRow, ContrastRow, cell_rows, contrast_rows
+from dssr.measure.comparisons import ContrastRow, contrast_rows
+from dssr.measure.rows import CellRow, cell_rows
 from dssr.measure.study import Study
 from dssr.record.run import Run
 from dssr.stats.bootstrap import Interval

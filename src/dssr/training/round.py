@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from dssr.agent.episode import Agent
+from dssr.agent.episode import Agent, stored
+from dssr.agent.leaks import keep_searches
 from dssr.agent.memory import instruction_of, split_name
 from dssr.agent.prompts import load_prompts, writer_messages
-from dssr.agent.store import keep_searches, stored
 from dssr.config import Config
 from dssr.errors import GameError, ModelError
 from dssr.measure.candidates import (

@@ -7,8 +7,7 @@ import pytest
 from tests.models.scripted.conftest import Walk
 
 from dssr.agent.episode import Agent, play_job
-from dssr.agent.prompts import load_prompts, reader_messages, writer_messages
-from dssr.agent.reader import Reader
+from dssr.agent.prompts import Reader, load_prompts, reader_messages, writer_messages
 from dssr.errors import ModelError
 from dssr.models.base import Choose, Generate, Message
 from dssr.models.scripted import FORMATS, ScriptedModel, parse

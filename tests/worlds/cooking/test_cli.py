@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from dssr.cli import games
+from dssr.cli import episodes
 from dssr.errors import GameError
 from dssr.measure.archives import counter
 from dssr.record.log import DIGESTS
@@ -28,7 +28,7 @@ test = 0
 
 def run(*arguments: str) -> Result:
     app = typer.Typer()
-    games.register(app)
+    episodes.register(app)
     app.command("other")(lambda: None)
     return CliRunner().invoke(app, ["games", *arguments])
 

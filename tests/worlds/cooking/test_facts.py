@@ -6,8 +6,22 @@ import pytest
 
 from dssr.worlds.archive import Archive
 from dssr.worlds.base import follow
-from dssr.worlds.cooking.facts import exits, holder, is_carried, player_room, remaining, room_of, rooms, route, states
-from dssr.worlds.cooking.recipe import OPPOSITE, Directive, directives, ingredients, tools
+from dssr.worlds.cooking.recipe import (
+    OPPOSITE,
+    Directive,
+    directives,
+    exits,
+    holder,
+    ingredients,
+    is_carried,
+    player_room,
+    remaining,
+    room_of,
+    rooms,
+    route,
+    states,
+    tools,
+)
 
 RECIPE = """Recipe #1
 ---------

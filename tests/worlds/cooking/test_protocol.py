@@ -10,7 +10,7 @@ from dssr.errors import GameError
 from dssr.types import Protocol
 from dssr.worlds.archive import Archive
 from dssr.worlds.base import WalkStep, World
-from dssr.worlds.cooking.facts import player_room, rooms, route
+from dssr.worlds.cooking.recipe import player_room, rooms, route
 from dssr.worlds.cooking.world import unseen
 
 SIZES = ("valid-6-000", "valid-9-000", "valid-12-000")

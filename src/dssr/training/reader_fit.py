@@ -20,8 +20,7 @@ from dssr.errors import ModelError
 from dssr.models.tokenizers import HFTokenizer, label_ids
 from dssr.record.log import write_whole
 from dssr.training.fit import Fit, OnStep, fresh, nobody, save
-from dssr.training.reader.accuracy import HeldOut, PointAnswer, variant_accuracies
-from dssr.training.reader.points import ReaderPoint, batches
+from dssr.training.reader_points import HeldOut, PointAnswer, ReaderPoint, batches, variant_accuracies
 from dssr.types import LABELS
 
 # ---------------------------------------------------------------- prompt trees

@@ -1,14 +1,16 @@
-"""Writers under several readers: what a memory gains over the base memory, and how much of that a second reader keeps.
+"""Memories compared: within one study with the base memory, paired by game; and writers under several readers: what a
+memory gains over the base memory, and how much of that a second reader keeps.
 
 From stored diagnoses alone. The reader of the first run is the one that the others are compared with.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
+from dssr.agent.memory import FULL
 from dssr.errors import StatsError
 from dssr.measure.rows import (
     BASE,
@@ -22,12 +24,12 @@ from dssr.measure.rows import (
     long_fillers,
     mean_of,
 )
-from dssr.measure.study import Study, same_device
+from dssr.measure.study import Study, name_of, same_device
 from dssr.record.run import Run
 from dssr.session import verb
-from dssr.stats.bootstrap import Interval, Resampler, align
-from dssr.stats.contrasts import over_fillers, ratio
-from dssr.types import Record
+from dssr.stats.bootstrap import Array, Interval, Resampler, align
+from dssr.stats.contrasts import change_if_any, difference, over_fillers, ratio, spearman_over_cells
+from dssr.types import Cell, Protocol, Record
 
 T = TypeVar("T")
 SHORT = 8
@@ -255,3 +257,133 @@ def kept_of(gain: Mapping[str, float], first: Mapping[str, float], sampler: Resa
     if ((sampler.weights(len(other)) @ other) <= 0).any():
         return Kept(share, None)
     return Kept(share, ratio(mine, other, sampler))
+
+
+# ---------------------------------------------------------------- one study: its memories and cells
+
+LEAST_CELLS = 10
+"""Cells from which on a rank correlation over them is told."""
+
+
+class Compared(Record, frozen=True):
+    """Two columns of per-game values, paired by game."""
+
+    difference: Interval | None
+    """First minus second."""
+    relative: Interval | None
+    """Change relative to the second, where that is told from zero."""
+    games: int | None
+    problem: str | None
+    """Why they cannot be compared."""
+
+
+class ContrastRow(Record, frozen=True):
+    """A memory against another at one filler, or over the long ones, paired by game."""
+
+    memory: str
+    base: str
+    """What it is compared with."""
+    budget: int | None
+    filler: str
+    """One filler, or the long ones joined by a slash."""
+    protocol: Protocol
+    quantity: Quantity
+    difference: Interval | None
+    """Of `memory` minus `base`."""
+    relative: Interval | None
+    """Change relative to `base`, where that is told from zero."""
+    games: int | None
+    problem: str | None
+    """Why the two cannot be compared."""
+
+
+class RelationRow(Record, frozen=True):
+    """Does the gap go with failure? Rank correlation of mean delta and success over all cells, `full` at delta 0."""
+
+    cells: int
+    rho: Interval
+
+
+def contrast_rows(study: Study, base: str = BASE) -> list[ContrastRow]:
+    """Every memory against one of them, paired by game, at each filler and over the long ones."""
+    known = groups(study)
+    if not any(group.memory == base for group in known):
+        raise StatsError(f"No cell has the memory {base!r} to compare with; choose one of the memories in the runs.")
+    rows = []
+    for group, against in known.items():
+        if group.memory != base:
+            continue
+        for other, cells in known.items():
+            if other.memory == base or other.protocol != group.protocol or other.budget not in (group.budget, None):
+                continue
+            quantities: tuple[Quantity, ...] = ("success", "kappa") if other.budget is not None else ("success",)
+            for quantity in quantities:
+                for filler, found in _pairs(study, cells, against, quantity):
+                    head = (other.memory, base, group.budget, filler, group.protocol, quantity)
+                    rows.append(ContrastRow(*head, found.difference, found.relative, found.games, found.problem))
+    return rows
+
+
+def _pairs(
+    study: Study, cells: Mapping[int, Cell], against: Mapping[int, Cell], quantity: Quantity
+) -> Iterable[tuple[str, Compared]]:
+    """Per filler that both have, and over the long ones if they have these, the comparison."""
+    both = [filler for filler in cells if filler in against]
+    name, base = (next(iter(side.values())).memory for side in (cells, against))
+    found: dict[int, tuple[dict[str, float], dict[str, float]]] = {}
+    for filler in both:
+        try:
+            found[filler] = (
+                game_values(study, cells[filler], quantity),
+                game_values(study, against[filler], quantity),
+            )
+        except StatsError as error:
+            yield str(filler), Compared(None, None, None, str(error))
+            continue
+        yield str(filler), compared(*found[filler], name, base, study.sampler)
+    long = long_fillers(study)
+    if set(long) <= set(found):
+        try:
+            first, second = (over_fillers({filler: found[filler][side] for filler in long}) for side in (0, 1))
+        except StatsError:
+            return  # the rows of the single fillers say which games are missing
+        yield "/".join(map(str, long)), compared(first, second, name, base, study.sampler)
+
+
+def compared(
+    first: Mapping[str, float], second: Mapping[str, float], name: str, base: str, sampler: Resampler
+) -> Compared:
+    """Difference and relative change of two columns, or the sentence why they cannot be compared."""
+    try:
+        games, (a, b) = align({name: first, base: second})
+        apart = difference(a, b, sampler)
+    except StatsError as error:
+        return Compared(None, None, None, str(error))
+    return Compared(apart, change_if_any(a, b, sampler), len(games), None)
+
+
+def relation(study: Study) -> RelationRow | None:
+    """Rank correlation of mean gap and success over all cells; None of fewer than `LEAST_CELLS`, whose order is soon
+    chance, and where there is none to be had."""
+    study.need_audits()
+    try:
+        delta, success = gap_and_success(study)
+        if len(delta) < LEAST_CELLS:
+            return None
+        return RelationRow(len(delta), spearman_over_cells(delta, success, study.sampler))
+    except StatsError:
+        return None
+
+
+def gap_and_success(study: Study) -> tuple[Array, Array]:
+    """Delta and success, `[cells, games]` each, of every played cell that has both; `full` is the state that loses
+    nothing, so its delta is 0 by definition. Seeds count one by one, as they were played."""
+    gaps: dict[str, dict[str, float]] = {}
+    wins: dict[str, dict[str, float]] = {}
+    for cell in study.cells:
+        won = game_values(study, cell, "success")
+        gap = dict.fromkeys(won, 0.0) if cell.memory == FULL else game_values(study, cell, "delta")
+        if gap:
+            gaps[f"delta of {name_of(cell)}"], wins[f"success of {name_of(cell)}"] = gap, won
+    _, values = align(gaps | wins)
+    return values[: len(gaps)], values[len(gaps) :]

@@ -1,1 +1,0 @@
-"""Training the reader, and accepting it."""
