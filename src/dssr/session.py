@@ -22,7 +22,8 @@ from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from dssr.agent.episode import Agent, episode_key, fingerprints, play_job, save
-from dssr.agent.leaks import refuse_leaks, share
+from dssr.agent.kept_prompts import share
+from dssr.agent.leaks import refuse_leaks
 from dssr.agent.memory import Kit, identity_of, is_reference, load_memory
 from dssr.agent.prompts import Prompts, Reader, load_prompts
 from dssr.config import Config, load

@@ -11,7 +11,7 @@ import pytest
 from tests.agent.bench import FILLERS, FORMATS, Told, make_agent, make_job, play_all
 
 from dssr.agent.episode import Agent, context_at, shortens
-from dssr.agent.leaks import share
+from dssr.agent.kept_prompts import share
 from dssr.agent.prompts import render_history
 from dssr.errors import ModelError
 from dssr.models.base import Generate, Model

@@ -128,7 +128,7 @@ def test_faulty_classes_are_errors_of_their_episode(worlds: Worlds, plug: Any) -
 
 def test_a_users_requests_are_looked_at(worlds: Worlds, plug: Any) -> None:
     """Catches a memory that rebuilds the reader's prompt, and one whose prompts are not kept for the leak check."""
-    from dssr.agent.leaks import share
+    from dssr.agent.kept_prompts import share
 
     class Asking:
         text = "Shorten: "

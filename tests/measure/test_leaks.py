@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from tests.agent.bench import FORMATS, WRITTEN, make_agent, make_job, play_all
 
 from dssr.agent import leaks, prompts
-from dssr.agent.leaks import nodes_of, paragraphs, refuse_leaks, searched_again, share
+from dssr.agent.kept_prompts import share
+from dssr.agent.leaks import nodes_of, paragraphs, refuse_leaks, searched_again
 from dssr.config import Config, MeasureConfig, WriterConfig
 from dssr.errors import LeakError
 from dssr.measure.candidates import CandidateScorer, Sampling, points_of

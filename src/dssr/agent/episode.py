@@ -13,7 +13,8 @@ from functools import partial
 
 import msgspec
 
-from dssr.agent.leaks import Role, Watch, job_digest, keep_searches, watched
+from dssr.agent.kept_prompts import Role, job_digest
+from dssr.agent.leaks import Watch, keep_searches, watched
 from dssr.agent.memory import (
     FULL,
     ORACLE_B,
@@ -51,7 +52,7 @@ class Agent:
     max_actions: int
     """Of Phase B; an episode that needs more ends as `limit`."""
     quotas: Mapping[str, Mapping[Role, int]] = field(default_factory=dict)
-    """Prompts to keep verbatim, by job digest; see `leaks.share`."""
+    """Prompts to keep verbatim, by job digest; see `kept_prompts.share`."""
     counted_by: Tokenizer | None = None
     """The tokenizer that counts budgets; the reader's own when None."""
     write_seconds: float = WRITE_SECONDS

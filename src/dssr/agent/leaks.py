@@ -16,11 +16,9 @@ is none. In a state, which is a memory's own words, two things more are excused,
 words that had all been shown, such as `Room: kitchen`; and a lone lucky guess, such as `chop the red apple` of a writer
 that has seen the apple, as long as at most one prompt of a run in a hundred has one. `oracle-b` may show its own lines.
 
-A run keeps a fixed number of its prompts verbatim as well (`share`, `PromptSampler`), spread over its episodes by seed;
-the choice depends on the list of jobs and on content alone, so an interrupted run keeps the same ones.
+A run keeps a fixed number of its prompts verbatim as well (`PromptSampler`).
 """
 
-import heapq
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,68 +31,15 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from dssr.agent.kept_prompts import PromptSampler, Role
 from dssr.agent.memory import ORACLE_B, is_reference
 from dssr.agent.prompts import CONTEXT_BEGIN, WRITER_FIELDS, Happened, WatchedModel
 from dssr.errors import LeakError
 from dssr.models.base import Message, Model
 from dssr.record.run import Run
-from dssr.seeds import digest_of, rng_of, seed_of
-from dssr.types import Job, Leak, Played, Search, Step, StoredPrompt
+from dssr.types import Job, Leak, Played, Search, Step
 from dssr.worlds.archive import Worlds
 from dssr.worlds.base import Node, Secret, World
-
-# ---------------------------------------------------------------- which prompts are kept
-
-Role = Literal["writer", "reader"]
-
-
-def share(jobs: Sequence[Job], total: int, seed: int) -> dict[str, dict[Role, int]]:
-    """How many prompts of each role each job keeps, by the job's digest; together `total` of each."""
-    asked: dict[Role, list[str]] = {
-        "writer": [job_digest(job) for job in jobs if not is_reference(job.cell.memory)],
-        "reader": [job_digest(job) for job in jobs if job.driver == "reader"],
-    }
-    quotas: dict[str, dict[Role, int]] = {job_digest(job): {"writer": 0, "reader": 0} for job in jobs}
-    for role, keys in asked.items():
-        rng_of("prompts", seed, role).shuffle(keys)
-        for place, key in enumerate(keys):
-            quotas[key][role] = total // len(keys) + (place < total % len(keys))
-    return quotas
-
-
-def job_digest(job: Job) -> str:
-    """The key under which a job's quota of prompts stands."""
-    return digest_of(msgspec.to_builtins(job))
-
-
-class PromptSampler:
-    """Keeps an episode's quota: of all prompts it is shown, those whose seeded rank is lowest."""
-
-    def __init__(self, episode: str, quota: Mapping[Role, int]) -> None:
-        self.episode = episode
-        self.quota = quota
-        self._kept: dict[Role, list[tuple[int, int, StoredPrompt]]] = {"writer": [], "reader": []}
-        self._shown = 0
-
-    def show(self, role: Role, step: int, messages: Sequence[Message]) -> None:
-        """Offer one prompt, just before it is sent."""
-        self._shown += 1
-        kept, quota = self._kept[role], self.quota.get(role, 0)
-        if not quota:
-            return
-        # The heap gives up its smallest entry: ranks are negated so that the highest rank leaves.
-        rank = -seed_of(self.episode, role, step, self._shown)
-        if len(kept) == quota and rank < kept[0][0]:
-            return
-        pairs = tuple((message.role, message.content) for message in messages)
-        prompt = StoredPrompt(role=role, episode=self.episode, step=step, messages=pairs)
-        (heapq.heappush if len(kept) < quota else heapq.heappushpop)(kept, (rank, self._shown, prompt))
-
-    def prompts(self) -> tuple[StoredPrompt, ...]:
-        """In the order in which they were sent."""
-        everything = [entry for kept in self._kept.values() for entry in kept]
-        return tuple(prompt for _, _, prompt in sorted(everything, key=lambda entry: entry[1]))
-
 
 # ---------------------------------------------------------------- watching
 

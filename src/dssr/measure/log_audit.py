@@ -17,7 +17,8 @@ from pathlib import Path
 import msgspec
 
 from dssr.agent.episode import UNSTORED, Agent
-from dssr.agent.leaks import Watch, job_digest
+from dssr.agent.kept_prompts import job_digest
+from dssr.agent.leaks import Watch
 from dssr.agent.memory import FULL, Kit, enforce, identity_of, is_reference, load_memory, load_reference, split_name
 from dssr.agent.prompts import Reader, actor_messages, render_history, writer_messages
 from dssr.config import Config
