@@ -86,7 +86,7 @@ def test_other_names_are_left_alone(tmp_path: Path) -> None:
 def test_processes_that_unpack_at_once_share_the_result(tmp_path: Path) -> None:
     """Catches a half-written folder seen by another process, or the second of two that fails."""
     code = (
-        "import sys; from dssr.worlds.archive import provided\n"
+        "import sys; from dssr.worlds.shipped import provided\n"
         "from dssr.worlds.archive import Archive\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
         "archive = Archive.open(provided(sys.argv[1]))\n"
