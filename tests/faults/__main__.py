@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 from tests.faults import cases, fuzz, kills
-from tests.tiny import make_tiny
 
 from dssr.worlds.archive import Archive
 from dssr.worlds.shipped import unpack
@@ -26,13 +25,24 @@ def keep(name: str, command: str, figures: object) -> None:
     RESULTS.write_text(json.dumps(dict(sorted(stored.items())), indent=1) + "\n")
 
 
+def keep_kills(found: kills.Killed) -> None:
+    """Put the figures of one case beside those of the others."""
+    stored = json.loads(RESULTS.read_text()).get("kills", {}).get("figures", [])
+    others = [row for row in stored if row["case"] != found.case]
+    keep("kills", "kills --every", [*others, msgspec.to_builtins(found)])
+    print(found, flush=True)
+
+
 def main() -> None:
     """Do what was asked."""
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=["kills", "line", "served", "fuzz"])
     parser.add_argument("--cases", type=int, default=fuzz.CASES)
     parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--stride", type=int, help="instead of each case's own; 1 kills at every operation")
+    parser.add_argument(
+        "--every", action="store_true", help="kill at every operation, not at each case's share of them"
+    )
+    parser.add_argument("--case", action="append", help="only this case of the kills; the others keep their figures")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -42,10 +52,9 @@ def main() -> None:
         if asked.what == "fuzz":
             keep("fuzz", f"fuzz --cases {asked.cases}", fuzz.table(archive, folder, asked.cases))
         elif asked.what == "kills":
-            every = cases.cheap_cases(archive, folder)
-            every += cases.training_cases(archive, make_tiny(folder / "base"), folder)
-            found = [kills.kill_everywhere(one, folder / one.slug, asked.stride or one.stride) for one in every]
-            keep("kills", f"kills --stride {asked.stride}" if asked.stride else "kills", msgspec.to_builtins(found))
+            for one in cases.kill_cases(archive, folder):
+                if not asked.case or one.name in asked.case:
+                    keep_kills(kills.kill_everywhere(one, folder / one.slug, 1 if asked.every else one.stride))
         elif asked.what == "line":
             keep("line", f"line --kills {asked.kills}", cases.killed_line(archive, folder, asked.kills))
         else:

@@ -1,5 +1,7 @@
 """The work that is killed: one case for every verb that writes a run or an archive."""
 
+import json
+import shutil
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -8,7 +10,7 @@ from typing import Any
 import msgspec
 from tests.faults.kills import Case, attempt, content, kill_again_and_again
 from tests.models.faulty import Behaviour, FaultyServer, Handler, card, completion, scored
-from tests.tiny import make_tokenizer
+from tests.tiny import make_tiny, make_tokenizer
 from tests.training.study import study
 from tests.training.test_dagger import small
 
@@ -20,7 +22,7 @@ from dssr.record.run import Run
 from dssr.training.lines import train
 from dssr.training.reader import reader_train
 from dssr.types import LABELS, Audit, Episode, Step
-from dssr.worlds.archive import Archive
+from dssr.worlds.archive import MANIFEST, SETTINGS, Archive
 
 
 def scripted(archive: Archive, data: Path) -> Config:
@@ -29,45 +31,56 @@ def scripted(archive: Archive, data: Path) -> Config:
     return msgspec.structs.replace(plain, writer_model=ModelConfig(backend="scripted", path="scripted"))
 
 
-def cheap_cases(archive: Archive, folder: Path) -> list[Case]:
-    """Without weights: a diagnosis by one and by two processes, lags, a continuation study, games made by one and by
-    two threads."""
+def few(archive: Archive, folder: Path) -> Archive:
+    """Three games to train on and two to validate: the least that two workers share and one can be held out of."""
+    shutil.copytree(archive.folder / "one" / "games", folder / "one" / "games")
+    for name in (SETTINGS, MANIFEST):
+        shutil.copy(archive.folder / "one" / name, folder / "one")
+    lines = (folder / "one" / MANIFEST).read_bytes().splitlines(keepends=True)
+    games = [json.loads(line)["split"] for line in lines]
+    kept = [games.index("train") + number for number in range(3)] + [games.index("valid"), games.index("valid") + 1]
+    (folder / "one" / MANIFEST).write_bytes(b"".join(lines[number] for number in kept))
+    found = Archive.open(folder / "one")
+    found.folder = folder  # as that of the tests, whose parts lie in folders of their own
+    return found
+
+
+def kill_cases(archive: Archive, folder: Path) -> list[Case]:
+    """Every verb that leaves something behind, by one worker and by two, as small as it can be."""
+    archive = few(archive, folder / "few")
     config = scripted(archive, folder / "data")
-    measured = folder / "measured"
-    diagnose(config, ["summary", "belief"], [24], [0], out=measured)
-    made = msgspec.structs.replace(
-        config,
-        data=str(folder / "made"),
-        games=msgspec.structs.replace(config.games, train=1, valid=1, test=0),
+    writer = msgspec.structs.replace(
+        config.writer, points=2, candidates=2, targets=(1,), rounds=1, validation_games=1, sft_batch=2, dpo_batch=2
     )
+    config = msgspec.structs.replace(config, writer=writer)
+    reader = small(archive, make_tiny(folder / "base"), folder / "weights")
+    reader = msgspec.structs.replace(
+        reader, reader=msgspec.structs.replace(reader.reader, memories=("summary",), points=4, held_out=0.3)
+    )
+    measured = folder / "measured"
+    diagnose(config, ["summary"], [24], [0], out=measured)
+    made = msgspec.structs.replace(config.games, train=1, valid=1, test=0)
+    made_config = msgspec.structs.replace(config, data=str(folder / "made"), games=made)
 
-    def ask(place: Path, resume: bool, workers: int = 1) -> None:
-        diagnose(config, ["summary", "belief"], [24], [0], lag=True, out=place, resume=resume, workers=workers)
+    def work_of(name: str, workers: int, place: Path, resume: bool) -> object:
+        frame = {"out": place, "resume": resume, "workers": workers}
+        if name == "diagnose":
+            return diagnose(config, ["summary"], [24], [0], lag=True, **frame)
+        if name == "lag":
+            return lag(measured, **frame)
+        if name == "continuation":
+            return continuation(config, points=2, **frame)
+        if name == "train":
+            return train(config, rounds="0-1", force=True, **frame)
+        if name == "reader train":
+            return reader_train(reader, **frame)
+        return make_games(made_config, folder=place, workers=workers, resume=resume)
 
-    def games(place: Path, resume: bool, workers: int = 1) -> None:
-        make_games(made, folder=place, workers=workers, resume=resume)
-
+    strides = {"diagnose": 3, "lag": 5, "continuation": 7, "games make": 9, "train": 61, "reader train": 61}
     return [
-        Case("diagnose", ask),
-        Case("diagnose, 2 workers", partial(ask, workers=2), stride=7),
-        Case("lag", lambda place, resume: lag(measured, out=place, resume=resume)),
-        Case("continuation", lambda place, resume: continuation(config, points=3, out=place, resume=resume), stride=3),
-        Case("games make", games, stride=3),
-        Case("games make, 2 workers", partial(games, workers=2), stride=7),
-    ]
-
-
-def training_cases(archive: Archive, base: Path, folder: Path) -> list[Case]:
-    """With weights: a line of the writer, and the reader."""
-    config = study(archive, base, folder / "data")
-    reader = small(archive, base, folder / "data")
-    return [
-        Case(
-            "train",
-            lambda place, resume: train(config, rounds="0-1", out=place, force=True, resume=resume),
-            stride=61,
-        ),
-        Case("reader train", lambda place, resume: reader_train(reader, out=place, resume=resume), stride=61),
+        Case(f"{name}, {workers} workers" if workers > 1 else name, partial(work_of, name, workers), stride * workers)
+        for name, stride in strides.items()
+        for workers in (1, 2)
     ]
 
 

@@ -1,16 +1,20 @@
 """SIGKILL at any durable operation, and what a resume makes of it.
 
-A try is a child process, forked from a warm one, that kills itself at its n-th durable operation: a write (of which
-half is written), an fsync, a rename, a removal, a new folder. Then the work is resumed, and must come out as if nothing
-had happened.
+A try is a child process, forked from a warm one, that kills itself at its n-th durable operation: a new file (left
+empty), a write (of which half is written), an fsync, a rename, a removal, a new folder. Then the work is resumed, and
+must come out as if nothing had happened. What libraries write below Python (the cache's database, weights) is not
+counted; the folders and renames around it are.
 """
 
+import builtins
+import io
 import os
 import random
 import shutil
 import signal
 import stat
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -22,9 +26,13 @@ from dssr.types import Record
 
 Work = Callable[[Path, bool], object]
 """Does the work into a folder; the flag says to resume."""
-OPERATIONS = ("write", "fsync", "replace", "rename", "unlink", "mkdir", "ftruncate")
+OPERATIONS = ("fsync", "replace", "rename", "unlink", "rmdir", "mkdir", "ftruncate")
+"""Of the module `os`, besides new files and writes: the kill comes before any of these is done."""
 OWN = ("resumes.jsonl", "run.json", "digests.json", "lock", ".lock", "whole.jsonl")
 """Files that say when and where something was made, or that are there only meanwhile."""
+RAW = ("closefd", "opener")
+"""What `open` hands to the file below the buffer."""
+COUNT, NEVER = "operations", 100_000
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,8 @@ class Killed(Record, frozen=True):
     """What became of the kills of one case."""
 
     case: str
+    operations: int
+    """Of a try that is not killed."""
     kills: int
     same: int
     """Resumed to the same bytes."""
@@ -55,10 +65,10 @@ class Killed(Record, frozen=True):
 
 def kill_everywhere(case: Case, folder: Path, stride: int) -> Killed:
     """Kill at every operation, or every `stride`-th, each time in a fresh folder, and resume."""
-    whole = folder / "whole"
-    assert attempt(case.work, whole, False) == 0, (folder / "told").read_text()
-    expected, kills, same, left = content(whole), 0, 0, 0
-    for number in range(1, 100_000, stride):
+    folder.mkdir(parents=True, exist_ok=True)
+    case.work(folder / "whole", False)  # here, so that every try finds all modules loaded
+    expected, kills, same, left = content(folder / "whole"), 0, 0, 0
+    for number in range(1, NEVER, stride):
         place = folder / str(number)
         ended = attempt(case.work, place, False, kill_at=number)
         if ended == 0:
@@ -69,7 +79,7 @@ def kill_everywhere(case: Case, folder: Path, stride: int) -> Killed:
         same += content(place) == expected
         left += sum(1 for _ in folder.rglob("*.part"))
         shutil.rmtree(place)
-    return Killed(case.name, kills, same, left)
+    return Killed(case.name, int((folder / COUNT).read_text()), kills, same, left)
 
 
 def kill_again_and_again(
@@ -105,9 +115,12 @@ def attempt(work: Work, place: Path, resume: bool, kill_at: int | None = None) -
     sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")  # a test runner has put its own there
     code = 1
     try:
-        if kill_at is not None:
-            arm(kill_at)
-        work(place, resume)
+        if kill_at is None:
+            work(place, resume)
+        else:
+            armed = Armed(kill_at)
+            work(place, resume)
+            armed.report(place.parent / COUNT)
         code = 0
     except BaseException:
         with suppress(OSError):
@@ -117,26 +130,92 @@ def attempt(work: Work, place: Path, resume: bool, kill_at: int | None = None) -
         os._exit(code)  # whatever happened: a child that lived on would be a second test runner
 
 
-def arm(kill_at: int) -> None:
-    """Make this process kill itself at its n-th durable operation."""
-    process, left = os.getpid(), kill_at
+class Armed:
+    """Makes this process kill itself at its n-th durable operation, and counts them."""
 
-    def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    def __init__(self, kill_at: int) -> None:
+        self.process, self.kill_at, self.done = os.getpid(), kill_at, 0
+        self.lock = threading.Lock()  # games are made by threads
+        self.open, self.write = os.open, os.write
+        for name in OPERATIONS:
+            setattr(os, name, self.before(name, getattr(os, name)))
+        for name, counted in (("open", self.opened), ("write", self.written)):
+            setattr(os, name, counted)
+        real, files = io.open, counted_files(self)
+
+        def open_file(file: Any, mode: str = "r", buffering: int = -1, *text: Any, **rest: Any) -> Any:
+            if not set(mode) & set("wax+"):
+                return real(file, mode, buffering, *text, **rest)
+            raw = files(file, mode.replace("b", "").replace("t", ""), **{k: rest.pop(k) for k in RAW if k in rest})
+            if not buffering:
+                return raw
+            whole = io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
+            return whole if "b" in mode else io.TextIOWrapper(whole, *text, **rest)
+
+        for module in (io, builtins):
+            module.open = open_file
+
+    def due(self) -> bool:
+        """Count one operation; whether it is the last."""
+        with self.lock:
+            self.done += os.getpid() == self.process
+            return self.done == self.kill_at
+
+    def die(self) -> None:
+        """The end."""
+        os.kill(self.process, signal.SIGKILL)
+
+    def before(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        """An operation, with the kill before it."""
+
         def call(*args: Any, **rest: Any) -> Any:
-            nonlocal left
-            if name in ("write", "fsync") and not stat.S_ISREG(os.fstat(args[0]).st_mode):
-                return real(*args, **rest)  # pipes and folders
-            left -= os.getpid() == process
-            if left == 0:
-                if name == "write":
-                    real(args[0], bytes(args[1])[: len(args[1]) // 2])
-                os.kill(process, signal.SIGKILL)
+            if (name != "fsync" or regular(args[0])) and self.due():
+                self.die()
             return real(*args, **rest)
 
         return call
 
-    for name in OPERATIONS:
-        setattr(os, name, counted(name, getattr(os, name)))
+    def opened(self, path: Any, flags: int, *args: Any, **rest: Any) -> int:
+        """`os.open`, with the kill after a new file is made."""
+        new = bool(flags & os.O_CREAT) and not os.path.lexists(path)
+        descriptor = self.open(path, flags, *args, **rest)
+        if new and self.due():
+            self.die()
+        return descriptor
+
+    def written(self, descriptor: int, data: Any) -> int:
+        """`os.write`, with the kill after half of the bytes."""
+        if regular(descriptor) and self.due():
+            self.write(descriptor, bytes(data)[: len(data) // 2])
+            self.die()
+        return self.write(descriptor, data)
+
+    def report(self, file: Path) -> None:
+        """Store how many operations there were."""
+        descriptor = self.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        self.write(descriptor, str(self.done).encode())
+        os.close(descriptor)
+
+
+def counted_files(armed: Armed) -> type[io.FileIO]:
+    """What Python's own files write through, counted as `os.open` and `os.write` are."""
+
+    class Counted(io.FileIO):
+        def __init__(self, file: Any, mode: str, **rest: Any) -> None:
+            new = not isinstance(file, int) and not os.path.lexists(file)
+            super().__init__(file, mode, **rest)
+            if new and armed.due():
+                armed.die()
+
+        def write(self, data: Any) -> int:
+            return os.write(self.fileno(), data)
+
+    return Counted
+
+
+def regular(descriptor: int) -> bool:
+    """Whether this is a file, not a pipe or a folder."""
+    return stat.S_ISREG(os.fstat(descriptor).st_mode)
 
 
 def content(folder: Path) -> dict[str, object]:
