@@ -42,6 +42,7 @@ def main() -> None:
     parser.add_argument(
         "--every", action="store_true", help="kill at every operation, not at each case's share of them"
     )
+    parser.add_argument("--stride", type=int, help="kill at every so many operations")
     parser.add_argument("--case", action="append", help="only this case of the kills; the others keep their figures")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -54,7 +55,7 @@ def main() -> None:
         elif asked.what == "kills":
             for one in cases.kill_cases(archive, folder):
                 if not asked.case or one.name in asked.case:
-                    keep_kills(kills.kill_everywhere(one, folder / one.slug, 1 if asked.every else one.stride))
+                    keep_kills(kills.kill_everywhere(one, folder / one.slug, 1 if asked.every else asked.stride or one.stride))
         elif asked.what == "line":
             keep("line", f"line --kills {asked.kills}", cases.killed_line(archive, folder, asked.kills))
         else:

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from dssr.cli import diagnose, study
 from dssr.errors import RecordError, SealError, StatsError, UsageError
+from dssr.measure.ledger import Ledger
 
 CONFIG = """
 name = "commands"
@@ -95,8 +96,9 @@ def test_diagnose_refuses(shell: Shell, run: Path) -> None:
     assert not (shell.folder / "dev").exists()
 
 
-def test_the_test_split_opens_once(shell: Shell) -> None:
+def test_the_test_split_opens_once(shell: Shell, archive: Any) -> None:
     """Sealed, approved for two runs, opened once for each, and shut for all others."""
+    shell = Shell(shell.folder / "sealed", archive.folder)
     asked = ("diagnose", "--split", "test", "-m", "full", "--json")
     with pytest.raises(SealError, match="sealed"):
         shell(*asked, "--out", shell.folder / "first")
@@ -114,6 +116,25 @@ def test_the_test_split_opens_once(shell: Shell) -> None:
     assert shell("evaluate", "-m", "lastk", "--out", shell.folder / "other", "--json")["episodes"] == 2
     with pytest.raises(SealError, match="no run can be approved after that"):
         shell("gates", "approve", "--yes", "one more", "-m", "summary")
+
+
+def test_approve_shows_what_it_opens_and_asks(shell: Shell) -> None:
+    """Catches test games opened by a slip of the hand: no answer, or "no", approves nothing, and the question names
+    what would be seen."""
+    asked = ["gates", "approve", "all is chosen", "-m", "full", "-b", "32", "--config", str(shell.config)]
+    before = shell("gates", "show")
+    for answer in ("n\n", "", "perhaps\n"):
+        refused = CliRunner().invoke(shell.app, asked, input=answer)
+        assert refused.exit_code == 1
+        assert "one run see 2 test games, once: memories full; budgets 32; fillers 0." in refused.stderr
+        assert "Approve it? [y/N]" in refused.stderr
+        assert shell("gates", "show") == before
+    agreed = CliRunner().invoke(shell.app, asked, input="y\n")
+    assert agreed.exit_code == 0
+    shown = " ".join(shell("gates", "show").split())
+    assert "approval" in shown.removeprefix(before)
+    assert "all is chosen (memories full; budgets 32; fillers 0)" in shown
+    assert "Approve it?" not in CliRunner().invoke(shell.app, [*asked, "--yes"], input="").stderr
 
 
 def test_plan(shell: Shell) -> None:
@@ -157,3 +178,21 @@ def test_gates(shell: Shell, run: Path) -> None:
         shell("gates", "judge", "G9", run)
     with pytest.raises(StatsError, match="dssr lag"):
         shell("gates", "judge", "G1a", run)
+
+
+def test_an_amendment_after_the_data_is_marked_late(shell: Shell, run: Path) -> None:
+    """Catches a gate whose words were changed once the data were known, and that then reads like one written before;
+    an amendment older than the runs is not called late."""
+    words = ("gates", "judge", "G2e", run, "--dssr", "summary", "--no-hint", "lastk")
+    started = json.loads((run / "run.json").read_text())["provenance"]["started"]
+    ledger = Ledger(shell.folder / "runs" / "ledger.jsonl")
+    ledger.amend("G2e", "Judged on one level.", "2020-01-01T00:00:00+00:00")
+    assert "Late" not in shell(*words)
+    shell("gates", "amend", "G2e", "Half of the gain is enough.")
+    amended = ledger.entries()[-1].date
+    assert amended >= started
+    late = f"Late: the gate was amended on {amended[:10]}, after the first of these runs was begun."
+    assert late in " ".join(shell(*words).split())
+    assert late in ledger.entries()[-1].verdict.notes
+    assert "2020-01-01," not in late
+    assert late in " ".join(shell("gates", "show").replace("│", "").split())
