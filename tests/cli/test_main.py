@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from dssr.cli.main import hint
 from dssr.config import load
 from dssr.errors import ModelError
+from dssr.measure.plan import duration
 from dssr.models.load import weights_folder
 from dssr.worlds.archive import Archive
 
@@ -278,5 +280,72 @@ def test_a_missing_archive_says_what_to_do(tmp_path: Path) -> None:
     """Catches a hint without the configuration, and a wait that is not stated."""
     done = dssr("play", "valid-6-000", "-c", "scripted", cwd=tmp_path)
     assert done.returncode == 1
-    assert "`dssr games make --config scripted` (12 games, about 1 minutes)" in done.stderr
+    assert "`dssr games make --config scripted` (12 games, about a minute)" in done.stderr
     assert "--config demo" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("hours", "said"),
+    [(0.0003, "1 second"), (0.02, "72 seconds"), (0.0601, "4 minutes"), (1.5, "90 minutes"), (2.0, "2.0 hours")],
+)
+def test_a_time_is_told_in_units_that_fit(hours: float, said: str) -> None:
+    """Catches 0.0601 hours: seconds, minutes or hours, by what it is."""
+    assert duration(hours) == said
+
+
+def test_no_command_tells_fractions_of_hours(archive: Archive, tmp_path: Path) -> None:
+    """Catches a plan or a stage of a study whose time is a bare number: both say seconds, minutes or hours."""
+    config = str(tiny_study(archive, tmp_path))
+    planned = dssr("plan", "-c", config, "-m", "full", "-g", "1", "--calibrate", cwd=tmp_path)
+    assert planned.returncode == 0, planned.stderr
+    assert re.search(
+        r"^time: [\d.]+ (seconds?|minutes|hours) to [\d.]+ (seconds?|minutes|hours)$", planned.stdout, re.M
+    )
+    assert "hours" not in planned.stdout.partition("time:")[0]
+    states = dssr("study", "-c", config, "--status", cwd=tmp_path)
+    assert states.returncode == 0, states.stderr
+    assert " time " in states.stdout
+    assert "hours" not in states.stdout
+
+
+def test_a_reader_is_not_accepted_on_a_few_games(archive: Archive, tmp_path: Path) -> None:
+    """Catches a reader that passes by having won two games: the sentence names how many there are and are needed, and
+    nothing is played; with as many games as asked for it is judged."""
+    config = tiny_study(archive, tmp_path)
+    refused = dssr("reader", "accept", "-c", str(config), cwd=tmp_path)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("dssr: 2 validation games are too few to accept a reader; make 10 or more")
+    assert len(refused.stderr.splitlines()) == 1
+    assert not (tmp_path / "runs").exists()
+    config.write_text(config.read_text() + "[reader]\naccept_games = 2\n")
+    judged = dssr("reader", "accept", "-c", str(config), "--json", cwd=tmp_path)
+    assert judged.returncode in (0, 1), judged.stderr
+    assert json.loads(judged.stdout)["games"] == 2
+
+
+def test_intervals_in_tables_are_written_as_elsewhere(archive: Archive, tmp_path: Path) -> None:
+    """Catches a record printed as Python writes it: the table of `dssr lag` has estimates with their bounds."""
+    config = tiny_study(archive, tmp_path)
+    assert dssr("diagnose", "-c", str(config), "-m", "summary", "-o", "run", cwd=tmp_path).returncode == 0
+    told = dssr("lag", "run", cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
+    assert "estimate" not in told.stdout
+    assert "regret by relevance lag" in told.stdout
+
+
+def test_the_episode_that_is_offered_to_fork_is_a_writers_loss(archive: Archive, tmp_path: Path) -> None:
+    """Catches a hint that leads to an episode with nothing to see; the line must work as it is printed."""
+    config = tiny_study(archive, tmp_path)
+    config.write_text(config.read_text().replace("0.98", "0.0"))
+    assert dssr("diagnose", "-c", str(config), "-o", "run", cwd=tmp_path).returncode == 0
+    listed = json.loads(dssr("episodes", "run", "--json", cwd=tmp_path).stdout)
+    told = dssr("episodes", "run", cwd=tmp_path).stderr
+    *_, key, step = told.split()
+    (named,) = [one for one in listed if one["episode"].startswith(key)]
+    assert (named["memory"], named["outcome"] == "won") == ("summary", False)
+    forked = dssr("fork", "run", key, step, cwd=tmp_path)
+    assert forked.returncode == 0, forked.stderr
+    assert "as logged" in forked.stdout + forked.stderr
+    unknown = dssr("fork", "run", "KEY", "0", cwd=tmp_path)
+    assert unknown.returncode == 2
+    assert "No episode of run has a key that begins with 'KEY'; its keys are" in unknown.stderr

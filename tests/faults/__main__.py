@@ -55,7 +55,9 @@ def main() -> None:
         elif asked.what == "kills":
             for one in cases.kill_cases(archive, folder):
                 if not asked.case or one.name in asked.case:
-                    keep_kills(kills.kill_everywhere(one, folder / one.slug, 1 if asked.every else asked.stride or one.stride))
+                    keep_kills(
+                        kills.kill_everywhere(one, folder / one.slug, 1 if asked.every else asked.stride or one.stride)
+                    )
         elif asked.what == "line":
             keep("line", f"line --kills {asked.kills}", cases.killed_line(archive, folder, asked.kills))
         else:

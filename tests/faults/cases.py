@@ -63,7 +63,7 @@ def kill_cases(archive: Archive, folder: Path) -> list[Case]:
     made_config = msgspec.structs.replace(config, data=str(folder / "made"), games=made)
 
     def work_of(name: str, workers: int, place: Path, resume: bool) -> object:
-        frame = {"out": place, "resume": resume, "workers": workers}
+        frame: dict[str, Any] = {"out": place, "resume": resume, "workers": workers}
         if name == "diagnose":
             return diagnose(config, ["summary"], [24], [0], lag=True, **frame)
         if name == "lag":

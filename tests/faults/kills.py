@@ -153,7 +153,7 @@ class Armed:
             return whole if "b" in mode else io.TextIOWrapper(whole, *text, **rest)
 
         for module in (io, builtins):
-            module.open = open_file
+            vars(module)["open"] = open_file
 
     def due(self) -> bool:
         """Count one operation; whether it is the last."""

@@ -101,8 +101,8 @@ def test_the_page_shows_the_stored_figures() -> None:
     assert {row["case"].partition(",")[0] for row in stored["kills"]["figures"]} == set(VERBS)
     for row in stored["kills"]["figures"]:
         found = msgspec.convert(row, kills.Killed)
-        cells = (found.operations, found.kills, found.same, found.left_over)
-        assert f"| {found.case} | {' | '.join(map(str, cells))} |" in page
+        figures = (found.operations, found.kills, found.same, found.left_over)
+        assert f"| {found.case} | {' | '.join(map(str, figures))} |" in page
     for name in ("line", "served"):
         if name in stored:
             assert f"{stored[name]['figures']['kills']} kills" in page

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from dssr.cli import diagnose, study
 from dssr.errors import RecordError, SealError, StatsError, UsageError
-from dssr.measure.ledger import Ledger
+from dssr.measure.gates import Ledger
 
 CONFIG = """
 name = "commands"
@@ -193,6 +193,8 @@ def test_an_amendment_after_the_data_is_marked_late(shell: Shell, run: Path) -> 
     assert amended >= started
     late = f"Late: the gate was amended on {amended[:10]}, after the first of these runs was begun."
     assert late in " ".join(shell(*words).split())
-    assert late in ledger.entries()[-1].verdict.notes
+    judged = ledger.entries()[-1].verdict
+    assert judged is not None
+    assert late in judged.notes
     assert "2020-01-01," not in late
     assert late in " ".join(shell("gates", "show").replace("│", "").split())

@@ -72,7 +72,7 @@ def test_the_scripted_tier_needs_no_plug_in() -> None:
 
 def bare(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-c", BARE, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=200)
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd)
 
 
 def test_the_command_line_works_without_nano(archive: Archive, tmp_path: Path) -> None:

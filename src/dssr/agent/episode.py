@@ -385,5 +385,7 @@ def find(run: Run, name: str) -> Played:
     found = [played for played in stored(run) if played.episode.key.startswith(name)]
     if len(found) != 1:
         keys = ", ".join(played.episode.key[:12] for played in (found or list(stored(run)))[:4])
-        raise UsageError(f"{name!r} names {len(found)} episodes of {run.path}; give more of a key, such as {keys}.")
+        if not found:
+            raise UsageError(f"No episode of {run.path} has a key that begins with {name!r}; its keys are {keys}, …")
+        raise UsageError(f"{len(found)} keys of {run.path} begin with {name!r}; give more of one: {keys}.")
     return found[0]

@@ -71,16 +71,18 @@ def episodes(run: options.Run, as_json: options.Json = False) -> None:
     from dssr.record.run import Run
     from dssr.types import Episode
 
-    rows = []
+    rows, telling = [], ""
     for one in Run.open(run).read("episodes", Episode):
         cell, key = one.job.cell, one.key if as_json else one.key[:SHORT]
         row = {"episode": key, "game": one.job.game, "memory": cell.memory, "B": cell.budget, "F'": cell.filler}
         rows.append({**row, "outcome": one.outcome, "score": f"{one.score}/{one.max_score}", "error": one.error})
+        if not telling and cell.budget is not None and one.outcome not in ("won", "error"):
+            telling = f"{key} {one.begin}"  # a writer's loss, from where its memory is first needed
     if not as_json and not any(row["error"] for row in rows):
         rows = [{name: value for name, value in row.items() if name != "error"} for row in rows]
     emit(rows, as_json)
     if rows and not as_json:
-        say(f"continue one from a step: dssr fork {run} {rows[0]['episode']} 0")
+        say(f"continue one from a step: dssr fork {run} {telling or f"{rows[0]['episode']} 0"}")
 
 
 def play(

@@ -128,6 +128,10 @@ def cell(value: object) -> str:
         return f"{value:.3f}"
     if isinstance(value, (list, tuple)):
         return ", ".join(map(cell, value))
+    if isinstance(value, dict) and value.keys() == {"estimate", "low", "high"}:
+        from dssr.stats.bootstrap import Interval
+
+        return Interval.stored(**value).text()
     return printable(str(value))
 
 
@@ -198,9 +202,11 @@ class Pace:
 
     def line(self) -> str:
         """One line for a log."""
+        from dssr.measure.plan import duration
+
         here, parts = self.last, [f"{self.last.stage}: {self.last.done} of {self.last.of}"]
         if self.rate > 0 and here.done < here.of:
-            parts += [f"{self.rate:.3g} a minute", f"about {(here.of - here.done) / self.rate:.3g} minutes left"]
+            parts += [f"{self.rate:.3g} a minute", f"about {duration((here.of - here.done) / self.rate / 60)} left"]
         if here.workers and here.done < here.of:
             _, _, under_way, _, hits, tokens = self.row(self.total)
             parts += [f"{len(here.workers)} workers" if len(here.workers) > 1 else "1 worker", f"{under_way} under way"]

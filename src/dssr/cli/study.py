@@ -2,8 +2,9 @@
 written down, amended, judged, and the test games opened.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -60,7 +61,7 @@ def study(
     if plan:
         from dssr.studies.stages import study_plan
 
-        emit([msgspec.to_builtins(one) for one in study_plan(config, out=out)], as_json)
+        emit([in_words(msgspec.to_builtins(one), as_json) for one in study_plan(config, out=out)], as_json)
         return
     from dssr.studies.stages import study as work
     from dssr.studies.stages import study_states
@@ -78,7 +79,18 @@ def study(
                 workers=Workers(workers, ray),
                 progress=told,
             )
-    emit([msgspec.to_builtins(one) for one in found], as_json)
+    emit([in_words(msgspec.to_builtins(one), as_json) for one in found], as_json)
+
+
+def in_words(row: dict[str, Any], as_json: bool) -> dict[str, Any]:
+    """A stage's hours as a time that people say."""
+    if as_json:
+        return row
+    from dssr.measure.plan import duration
+
+    hours = row["hours"]
+    named = {"time" if name == "hours" else name: value for name, value in row.items()}
+    return named | {"time": None if hours is None else duration(hours)}
 
 
 # ---------------------------------------------------------------- gates
@@ -153,9 +165,14 @@ def show(config: options.Config = options.DEFAULT_CONFIG, as_json: options.Json 
         rows += [{"text": f"judged on {run}"} for run in entry.runs]
     for one in approvals(config):
         asked = one.run.arguments
-        what = f"memories {asked['memories']}, budgets {asked['budgets']}, fillers {asked['fillers']}"
-        rows.append({"date": one.date[:10], "kind": "approval", "gate": one.name[:8], "text": f"{one.text} ({what})"})
+        text = f"{one.text} ({grid_line(asked)})"
+        rows.append({"date": one.date[:10], "kind": "approval", "gate": one.name[:8], "text": text})
     emit(rows)
+
+
+def grid_line(asked: Mapping[str, Any]) -> str:
+    """What an approved run measures."""
+    return "; ".join(f"{name} {', '.join(map(str, asked[name]))}" for name in ("memories", "budgets", "fillers"))
 
 
 def verdict_word(found: "Verdict") -> str:
@@ -191,8 +208,8 @@ def approve(
 
     if not yes:
         asked = asked_for(config, memory or (), budget or (), filler or (), lag=lag)
-        would = ", ".join(f"{name} {asked[name]}" for name in ("memories", "budgets", "fillers"))
-        typer.echo(printable(f"This lets one run see {len(asked['games'])} test games, once: {would}."), err=True)
+        would = f"This lets one run see {len(asked['games'])} test games, once: {grid_line(asked)}."
+        typer.echo(printable(would), err=True)
         typer.confirm("Approve it?", abort=True, err=True)
     made = work(text, config, memory or (), budget or (), filler or (), lag=lag)
     run, asked = made.run, made.run.arguments

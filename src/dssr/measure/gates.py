@@ -385,7 +385,7 @@ async def judge(
     found = verdict(gate, statement, checks_of(gate, Case(study, second=other, **(roles or {}))))
     judged = (*study.runs, *(other.runs if other else ()))
     begun = min(run.info.provenance.started for run in judged)
-    late = [e.date[:10] for e in ledger.entries() if (e.kind, e.gate) == ("amendment", gate) and e.date > begun]
+    late = [e.date[:10] for e in ledger.entries() if (e.kind, e.gate) == ("amendment", gate) and e.date >= begun]
     if late:
         said = f"Late: the gate was amended on {', '.join(late)}, after the first of these runs was begun."
         found = msgspec.structs.replace(found, notes=(*found.notes, said))

@@ -408,7 +408,7 @@ async def measured_rates(grid: Grid, config: Config, agent: Agent) -> tuple[floa
 
 def duration(hours: float) -> str:
     """A time as people say it: seconds, minutes or hours."""
-    seconds = 3600 * hours
+    seconds = round(3600 * hours)
     if seconds < 100:
-        return f"{seconds:.0f} seconds"
+        return "1 second" if seconds == 1 else f"{seconds} seconds"
     return f"{seconds / 60:.0f} minutes" if seconds < 100 * 60 else f"{hours:.1f} hours"

@@ -17,7 +17,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache, cached_property
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -405,22 +405,16 @@ def changed(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[
 def gather() -> Provenance:
     """The provenance of a run that starts now."""
     commit, dirty = _git_state()
+    installed = [one.metadata for one in metadata.distributions()]  # each access parses a file anew
     return Provenance(
         commit=commit,
         dirty=dirty,
-        packages=_packages(),
+        packages=tuple(sorted({f"{one['Name']}=={one['Version']}" for one in installed if one["Name"]})),
         python=platform.python_version(),
         device=device(),
         host=platform.node(),
         started=now(),
     )
-
-
-@cache
-def _packages() -> tuple[str, ...]:
-    """Name and version of what is installed; a fifth of a second, which a training line would take for each run in it."""
-    known = (one.metadata for one in metadata.distributions())  # parsed anew at each access
-    return tuple(sorted({f"{one['Name']}=={one['Version']}" for one in known if one["Name"]}))
 
 
 def now() -> str:
@@ -434,11 +428,9 @@ def device() -> str:
     if torch is not None and torch.cuda.is_available():
         return str(torch.cuda.get_device_name(0))
     cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text(errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
+    lines = cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def _git_state() -> tuple[str | None, bool | None]:

@@ -263,10 +263,11 @@ def unmade(folder: Path, config: Config) -> GameError:
     """What to do where the archive of a configuration is not there yet."""
     games = config.games
     count = len(games.levels) * (games.train + games.valid + games.test)
-    named = f"--config {config.name}" if config.name in names() else "with the same --config"
+    named = f" --config {config.name}`" if config.name in names() else "` and the same --config"
+    minutes = round(count * SECONDS_A_GAME / 60)
     return GameError(
-        f"{folder} is no game archive: make it with `dssr games make {named}` ({count} games, about "
-        f"{max(1, round(count * SECONDS_A_GAME / 60))} minutes), or use `--config demo`, whose six games are shipped."
+        f"{folder} is no game archive: make it with `dssr games make{named} ({count} games, about "
+        f"{f'{minutes} minutes' if minutes > 1 else 'a minute'}), or use `--config demo`, whose six games are shipped."
     )
 
 
