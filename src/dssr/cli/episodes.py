@@ -82,7 +82,8 @@ def episodes(run: options.Run, as_json: options.Json = False) -> None:
         rows = [{name: value for name, value in row.items() if name != "error"} for row in rows]
     emit(rows, as_json)
     if rows and not as_json:
-        say(f"continue one from a step: dssr fork {run} {telling or f"{rows[0]['episode']} 0"}")
+        first = f"{rows[0]['episode']} 0"
+        say(f"continue one from a step: dssr fork {run} {telling or first}")
 
 
 def play(

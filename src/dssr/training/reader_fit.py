@@ -18,7 +18,7 @@ from transformers import AttentionInterface
 from dssr.agent.prompts import reader_messages
 from dssr.errors import ModelError
 from dssr.models.tokenizers import HFTokenizer, label_ids
-from dssr.record.log import write_whole
+from dssr.record.log import clear_drafts, write_whole
 from dssr.training.fit import Fit, OnStep, fresh, nobody, save
 from dssr.training.reader_points import HeldOut, PointAnswer, ReaderPoint, batches, variant_accuracies
 from dssr.types import LABELS
@@ -306,6 +306,7 @@ def _save_state(fit: Fit, model: Any, optimizer: torch.optim.Optimizer, curve: l
 
 def _restore_state(fit: Fit, model: Any, optimizer: torch.optim.Optimizer, curve: list[Row]) -> int:
     """Go back to the last checkpoint, if there is one; returns the steps done."""
+    clear_drafts(fit.work)  # of a state that a kill cut short
     if not (fit.work / STATE).exists():
         return 0
     state = torch.load(fit.work / STATE, weights_only=True, map_location=fit.place)
