@@ -1,12 +1,10 @@
 """Summarisers of other packages as memories, with the real packages."""
 
 import asyncio
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import inspect_memory
-import langchain_memory
 import pytest
 from tests.traces.logs import Copyist, made_trace, run_audit
 
@@ -22,6 +20,8 @@ from dssr.types import Episode, View
 BRIDGES: Sequence[type[Bridge]] = (InspectSummary, LangChainSummary)
 FRAMES = {InspectSummary: "[CONTEXT COMPACTION SUMMARY]", LangChainSummary: "Here is a summary of the conversation"}
 """What each package puts before a summary."""
+EXAMPLES = ("inspect_memory", "langchain_memory")
+"""Modules of the folder of examples."""
 
 
 class Scribe(Copyist):
@@ -94,24 +94,25 @@ def test_a_model_that_fails_is_an_error_at_once(bridge: type[Bridge]) -> None:
     assert Failing.calls == 1
 
 
-@pytest.mark.parametrize("bridge", [inspect_memory.Lines, langchain_memory.Lines])
-def test_a_prompt_of_one_s_own(bridge: type[Bridge]) -> None:
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_a_prompt_of_one_s_own(example: str) -> None:
     """Catches a bridge whose package cannot be set up by its user, as both examples do."""
     model = Scribe()
-    asyncio.run(bridge(kit_of(model)).write(View("Mend it.", None, "Here."), ""))
+    memory: Bridge = importlib.import_module(example).Lines(kit_of(model))
+    asyncio.run(memory.write(View("Mend it.", None, "Here."), ""))
     assert "in a few lines. Keep paths, numbers and error names as they are." in model.seen[0]
     assert len(model.seen[0]) < 300
 
 
 @pytest.mark.smol
-@pytest.mark.parametrize("example", [inspect_memory, langchain_memory])
+@pytest.mark.parametrize("example", EXAMPLES)
 def test_the_examples_run_with_a_pretrained_model(
-    example: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Catches an example that no longer runs, or whose every write is an error: a short log, SmolLM2, the page."""
     monkeypatch.chdir(tmp_path)
     write_traces(iter([made_trace(1, 0, 1, 2, steps=4)]), tmp_path / "log.jsonl")
-    example.main("log.jsonl")
+    importlib.import_module(example).main("log.jsonl")
     page = capsys.readouterr().out.strip().splitlines()[-1].removeprefix("page: ")
     assert Path(page).is_file()
     (run,) = (tmp_path / "runs").glob("audit-*/run.json")

@@ -340,8 +340,8 @@ def _row(
             apart = Interval(apart.estimate, max(-1.0, apart.low), min(1.0, apart.high))
     except StatsError as error:
         return ComparisonRow(*head, None, None, None, None, None, tolerance, None, str(error))
-    error = standard_error(b - a)
-    detectable = sampler.detectable(error) if error else None
+    spread = standard_error(b - a)
+    detectable = sampler.detectable(spread) if spread else None
     finding = find(apart, len(games), METRICS[metric].good, tolerance)
     means = float(a.mean()), float(b.mean())
     return ComparisonRow(*head, len(games), *means, apart, detectable, tolerance, finding, None)
