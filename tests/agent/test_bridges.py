@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.tiny import make_tiny
 from tests.traces.logs import Copyist, made_trace, run_audit
 
 from dssr.agent.bridges import Bridge, InspectSummary, LangChainSummary, with_package
@@ -104,15 +105,27 @@ def test_a_prompt_of_one_s_own(example: str) -> None:
     assert len(model.seen[0]) < 300
 
 
-@pytest.mark.smol
+TINY = """
+name = "tiny"
+[writer_model]
+backend = "hf"
+path = "tiny"
+device = "cpu"
+context_length = 8192
+"""
+
+
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_the_examples_run_with_a_pretrained_model(
+def test_the_examples_run_as_they_stand(
     example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Catches an example that no longer runs, or whose every write is an error: a short log, SmolLM2, the page."""
+    """Catches an example that no longer runs, or whose every write is an error: a short log, a real network with a chat
+    template, the page."""
     monkeypatch.chdir(tmp_path)
+    make_tiny(tmp_path / "tiny")
+    (tmp_path / "tiny.toml").write_text(TINY)
     write_traces(iter([made_trace(1, 0, 1, 2, steps=4)]), tmp_path / "log.jsonl")
-    importlib.import_module(example).main("log.jsonl")
+    importlib.import_module(example).main("log.jsonl", "tiny.toml")
     page = capsys.readouterr().out.strip().splitlines()[-1].removeprefix("page: ")
     assert Path(page).is_file()
     (run,) = (tmp_path / "runs").glob("audit-*/run.json")
