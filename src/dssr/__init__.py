@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dssr.measure.archives import check_games as check_games
     from dssr.measure.archives import game_stats as game_stats
     from dssr.measure.archives import make_games as make_games
+    from dssr.measure.compare import compare as compare
     from dssr.measure.comparisons import transfer as transfer
     from dssr.measure.continuation import continuation as continuation
     from dssr.measure.diagnose import check as check
@@ -65,6 +66,7 @@ HOMES = {
     "dssr.config": ("Config", "load"),
     "dssr.errors": ("DssrError",),
     "dssr.measure.archives": ("check_games", "game_stats", "make_games"),
+    "dssr.measure.compare": ("compare",),
     "dssr.measure.comparisons": ("transfer",),
     "dssr.measure.continuation": ("continuation",),
     "dssr.measure.diagnose": ("check", "diagnose", "evaluate", "fork", "lag", "play"),

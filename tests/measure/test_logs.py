@@ -6,9 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.measure.conftest import Bench
+from tests.tiny import make_tiny
 from tests.traces.logs import CONFIG, Copyist, made_trace, run_audit
 
 import dssr
+from dssr.config import ModelConfig
 from dssr.errors import RecordError, UsageError
 from dssr.measure.log_facts import TracePoint, stratum_rows
 from dssr.measure.log_losses import Control, sensitivity
@@ -197,6 +199,18 @@ def test_states_that_the_agent_logged_are_audited(tmp_path: Path) -> None:
     run: Run = study.runs[0]
     assert {point.rewrite for point in run.read("trace_points", TracePoint)} == {6}
     assert json.loads((run.path / "summary.json").read_text())["blame"][0]["step"] == 6
+
+
+def test_a_plan_counts_with_a_real_chat_template(tmp_path: Path) -> None:
+    """Catches a plan that asks a chat template for what it refuses, such as a conversation without a message, and one
+    that leaves out a kind of work."""
+    model = ModelConfig(backend="hf", path=str(make_tiny(tmp_path / "tiny")), device="cpu", context_length=8192)
+    config = msgspec.structs.replace(CONFIG, writer_model=model)
+    found = dssr.plan_audit(TRACES[:2], config, ["summary", "lastk"], [64])
+    calls = {load.work: load.calls for load in found.loads}
+    assert calls["state writes"] == 2 * 12  # one memory that writes, two logs of twelve steps
+    assert calls.keys() == {"state writes", "control reads", "oracle writes", "audit reads"}
+    assert all(load.tokens_in > 0 for load in found.loads)
 
 
 @pytest.mark.slow

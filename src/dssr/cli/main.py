@@ -1,6 +1,6 @@
 """`dssr`: one place that knows all commands and turns errors into exit codes.
 
-0 done, 1 the work failed, 2 bad usage or input, 130 interrupted.
+0 done, 1 the work failed, 2 bad usage or input, 3 `compare --fail-if-worse` found B worse, 130 interrupted.
 
 `dssr doctor · cache` are about the program itself: what is installed, which model tiers run here, and what the cache of
 answers holds.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 COMMANDS = "dssr.commands"
 """Entry points of this group are `register(app)` functions of other packages."""
-AREAS = ("diagnose", "traces", "episodes", "train", "study", "report")
+AREAS = ("diagnose", "traces", "compare", "episodes", "train", "study", "report")
 """Modules of this folder, in the order of the help text; each has `register(app)`. The commands here come last."""
 
 

@@ -114,8 +114,8 @@ def transfer_rows(runs: Sequence[Run]) -> list[TransferRow]:
             f"These runs have one reader, {reader_name(runs[0])}; give a diagnosis of the same games and memories "
             "under a second one too."
         )
-    _same_games(runs)
-    _same_budgets(runs)
+    same_archive(runs)
+    same_tokenizer(runs)
     _same_writers(runs)
     studies = {name: Study.load(readers[key]) for key, name in reader_names(readers).items()}
     align({name: dict.fromkeys(study.games, 0.0) for name, study in studies.items()})
@@ -146,14 +146,14 @@ def reader_names(readers: Mapping[str, Sequence[Run]]) -> dict[str, str]:
     }
 
 
-def _same_games(runs: Sequence[Run]) -> None:
+def same_archive(runs: Sequence[Run]) -> None:
     """Game names repeat from archive to archive."""
     for run in runs:
         if run.config.games != runs[0].config.games:
             raise StatsError(f"{runs[0].path} and {run.path} were not played on the same archive of games.")
 
 
-def _same_budgets(runs: Sequence[Run]) -> None:
+def same_tokenizer(runs: Sequence[Run]) -> None:
     """States of the same budget must be the same text under every reader."""
     first = runs[0]
     for run in runs:

@@ -31,7 +31,7 @@ from dssr.measure.log_audit import (
 )
 from dssr.measure.log_facts import log_summary
 from dssr.measure.log_losses import Control, Loss, able, sensitivity
-from dssr.measure.plan import UNKNOWN, Count, Plan, Rates, load_of, totals
+from dssr.measure.plan import UNKNOWN, Count, Plan, Rates, frame_of, load_of, totals
 from dssr.measure.study import Study
 from dssr.record.run import Run
 from dssr.scale.shards import each
@@ -404,7 +404,7 @@ def _count(trace: Trace, auditor: Auditor, grid: LogGrid, counts: dict[str, Coun
     def tokens(text: str) -> int:
         return len(agent.tokenizer.encode(text))
 
-    frame = agent.writer.prompt_tokens(()) + tokens(agent.prompts.writer("summary", 1)) + tokens(trace.goal)
+    frame = frame_of(agent, grid.budgets[0]) + tokens(trace.goal)
     shown = sum(tokens(step.observation) + tokens(step.action or "") for step in trace.steps)
     ranked = auditor.eligible(trace, [memory == LOGGED for memory in grid.memories])
     points = ranked if trace.points is not None else ranked[: measure.points]
