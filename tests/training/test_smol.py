@@ -52,8 +52,8 @@ def config(archive: Archive, tmp_path: Path) -> Config:
 
 def test_a_reader_and_a_writer_are_trained_on_it(config: Config, tmp_path: Path) -> None:
     """Catches labels trained at another place than where the reader is asked (the held-out loss would not fall), a chat
-    template, vocabulary or number type that only toy checkpoints have, a line that measures with the bare reader, and a
-    round that learns nothing: a fresh adapter changes no answer, so its states would be those of the untrained writer."""
+    template, vocabulary or number type that only toy checkpoints have, a line that measures with the bare reader, and
+    a round that learns nothing: its states would be those of the untrained writer, as a fresh adapter changes none."""
     adapter = asyncio.run(Dagger(config, tmp_path / "reader", silent).train())
     rows = [
         row
