@@ -1,4 +1,4 @@
-"""A pretrained model with a LoRA reader, played and audited through vLLM and through the hf backend: the same numbers."""
+"""SmolLM2 with a LoRA reader, played and audited through vLLM and through the hf backend: the same numbers."""
 
 from pathlib import Path
 from typing import Any
