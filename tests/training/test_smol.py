@@ -15,8 +15,8 @@ from dssr.record.run import Run
 from dssr.session import silent
 from dssr.training import fit as lora
 from dssr.training.line import Line
-from dssr.training.reader.accuracy import ALL, ReaderAccuracy
-from dssr.training.reader.dagger import ACCURACY, Dagger, with_reader
+from dssr.training.reader import ACCURACY, Dagger, with_reader
+from dssr.training.reader_points import ALL, ReaderAccuracy
 from dssr.training.round import adapter_folder
 from dssr.worlds.archive import Archive
 

@@ -9,7 +9,7 @@ from tests.tiny import make_adapter
 from tests.training.study import study
 
 import dssr
-from dssr.agent.store import stored
+from dssr.agent.episode import stored
 from dssr.config import ModelConfig
 from dssr.models.load import weights_folder
 from dssr.record.run import Run
