@@ -87,6 +87,7 @@ def test_every_second_reader_counts_with_the_first() -> None:
 MODEL = """
 path = "{model}"
 dtype = "float32"
+context_length = 8192
 """
 TINY = 'base = "{sizes}/smol-tiny.toml"\nname = "tiny"\n[writer_model]' + MODEL
 SECOND = (
