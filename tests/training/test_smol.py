@@ -62,8 +62,8 @@ def test_a_reader_and_a_writer_are_trained_on_it(config: Config, tmp_path: Path)
     ]
     bare, trained = rows
     assert (bare.trained, trained.trained) == (0, 8)
-    # Every held-out label is one of about ten letters, which the bare model hardly expects and the trained one does.
-    assert trained.loss < bare.loss - 0.5
+    # On games it has not seen, by far more than bfloat16 rounds: that labels of few letters follow is soon learnt.
+    assert trained.loss < bare.loss - 0.2
     line = Line(with_reader(config, adapter), "dssr", 0, tmp_path / "line", silent)
     found = asyncio.run(line.train(range(2)))
     assert [row["round"] for row in found] == ["untrained", 0, 1]
