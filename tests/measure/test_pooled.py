@@ -4,6 +4,7 @@ import json
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.measure.made import RECIPE, Point, Result, cells, make_run, won
 from tests.tiny import finished_again
@@ -296,7 +297,7 @@ def test_ties_are_one_pooled_rate(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- is the filler lag?
 
 
-def walked(path: Path, lags: dict[int, int], again: int) -> Study:
+def walked(path: Path, lags: dict[int, int], again: int, config: Config = SMALL) -> Study:
     """Two games of `summary` whose lag at each filler is given, and whose walks tell the recipe again so often."""
     made = {}
     for filler, lag in lags.items():
@@ -304,7 +305,7 @@ def walked(path: Path, lags: dict[int, int], again: int) -> Study:
         made[Cell("summary", 128, filler, "post")] = {
             game: Result(False, (Point(1.0, lag=lag), Point(1.0, lag=lag + 1)), walk) for game in ("a", "b")
         }
-    return Study.load([make_run(path, SMALL, made)])
+    return Study.load([make_run(path, config, made)])
 
 
 def test_a_walk_that_tells_the_fact_again_is_not_lag(tmp_path: Path) -> None:
@@ -323,6 +324,20 @@ def test_a_walk_that_tells_the_fact_again_is_not_lag(tmp_path: Path) -> None:
     for study, word in ((good, "Lag"), (bad, "Filler")):
         titles = {table.name: table.title for table in study_tables(study)[0]}
         assert titles["lag-grid"].startswith(f"{word} grid")
+
+
+def test_too_few_lags_are_said(tmp_path: Path) -> None:
+    """Two games, two points each at a filler, all with a lag of 2 or 3 steps: catches sentences that blame the fillers
+    of the run, or the resampling, for lags that are not there."""
+    single = walked(tmp_path / "single", {0: 2}, again=0)
+    with pytest.raises(
+        StatsError, match="4 decision points have a lag, all of them at filler 0; it takes points of two"
+    ):
+        checks_of("G0", Case(single))
+    gates = GatesConfig(formats=("summary",), near=0, far=10)
+    short = walked(tmp_path / "short", {0: 2, 10: 2}, again=0, config=msgspec.structs.replace(SMALL, gates=gates))
+    with pytest.raises(StatsError, match="No game has decision points with lags of 5 steps and more and of fewer"):
+        checks_of("G1a", Case(short))
 
 
 # ---------------------------------------------------------------- devices

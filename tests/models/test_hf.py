@@ -18,6 +18,7 @@ from dssr.config import ModelConfig
 from dssr.errors import ModelError
 from dssr.models.adapters import stamp_adapter
 from dssr.models.base import Choose, Generate, Likelihood, Message
+from dssr.models.engine import checkpoint
 from dssr.models.engine.decode import GROUP, LONG_PREFIX, SharedPrefixes
 from dssr.models.engine.hf import HFModel
 from dssr.models.engine.prefill import BLOCK, PrefixCache
@@ -307,3 +308,34 @@ def test_a_reply_scores_the_same_in_any_company(model: HFModel) -> None:
 
     alone = [asyncio.run(model.likelihood(request(number))) for number in range(6)]
     assert asyncio.run(together()) == alone
+
+
+def test_invariance_is_proven_once_for_each_shape(
+    tmp_path: Path, tiny_adapters: dict[str, str], tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches a proof that is run again for every session and every seed of a writer (ten adapters of SmolLM2 cost
+    minutes), one that a new shape of adapter is let off, and a failed proof that is remembered as a good one."""
+    proven: list[str | None] = []
+    holds = True
+
+    def proof(model: HFModel, adapter: str | None) -> bool:
+        proven.append(adapter)
+        return holds
+
+    monkeypatch.setattr(checkpoint, "same_in_batch", proof)
+    monkeypatch.setattr(checkpoint, "PROVEN", set())
+
+    def opened(adapters: dict[str, str]) -> list[str | None]:
+        proven.clear()
+        asyncio.run(hf(tiny, adapters=adapters, threads=1).close())
+        return list(proven)
+
+    wide = {"wide": str(make_adapter(tmp_path / "wide", tiny, 3, rank=6))}
+    assert opened(tiny_adapters) == [None, "first"]
+    assert opened({"again": tiny_adapters["second"]}) == []
+    holds = False
+    with pytest.raises(ModelError, match="answers differently alone and in a batch"):
+        opened({**tiny_adapters, **wide})
+    assert set(proven) >= {"wide"}
+    holds = True
+    assert opened({**tiny_adapters, **wide}) == ["wide"]

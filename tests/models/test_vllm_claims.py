@@ -126,7 +126,8 @@ def test_the_claim_binds_the_hf_backend_too(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(checkpoint, "same_in_batch", lambda model, adapter: False)
     monkeypatch.setattr(checkpoint, "agrees_with_stock", lambda model, causal: True)
     model: Any = SimpleNamespace(
-        adapters=SimpleNamespace(names=()),
+        adapters=SimpleNamespace(shapes={}),
+        weights="none",
         packed=SimpleNamespace(ways=lambda: ["lean"], take=lambda way: True, let_go=lambda: None),
         prefiller=SimpleNamespace(clear=lambda: None),
         context_length=512,

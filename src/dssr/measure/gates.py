@@ -104,6 +104,11 @@ def _g1a(case: Case) -> Found:
         far, near = _pair([(f"filler {f}", _kappa(study, _at(cells, f))) for f in (settings.far, settings.near)])
         formats[name] = (far, near)
     by_lag = split_by_lag(study, format_cells(study), settings.lag_split)
+    if not by_lag[0]:
+        raise StatsError(
+            f"No game has decision points with lags of {settings.lag_split} steps and more and of fewer, which this "
+            "gate compares; it takes more games or more audited points."
+        )
     long, short = _pair(list(zip(("long lags", "short lags"), by_lag, strict=True)))
     checks = regret_grows_with_lag(formats, long, short, study.sampler)
     rises = sum(check.passed is True for check in checks[: len(formats)])

@@ -379,18 +379,26 @@ def _tokens(text: str, agent: Agent) -> int:
 # ---------------------------------------------------------------- timing
 
 CALLS = 64
-"""Of each kind, timed at once: about as many as a study has under way."""
+"""Of each kind, timed at once: about as many as a study has under way, unless it has fewer episodes."""
+
+
+_RATES: dict[tuple[str, str, int], tuple[float, float]] = {}
+"""By writer, reader and budget: a study trains many lines one after the other, and each says what it will take."""
 
 
 async def measured_rates(grid: Grid, config: Config, agent: Agent) -> tuple[float, float]:
-    """Tokens per second read and written by the models themselves, past the cache."""
+    """Tokens per second read and written by the models themselves, past the cache; timed once in a process."""
     budget = grid.budgets[-1]
+    asked = (agent.writer.fingerprint(), agent.reader.fingerprint(), budget)
+    if asked in _RATES:
+        return _RATES[asked]
     kit = Kit(budget, agent.tokenizer, agent.writer, None, 0.0, 0)
     writer = Prompted(kit, agent.prompts.writer(ORACLE_STYLE, budget))
+    calls = min(CALLS, len(jobs_of(grid, config)))
     with agent.worlds.playing(grid.games[0]) as world:
         steps = world.walk(config.protocol.kind, max(grid.fillers))
         actions = world.options(steps[-1].node, len(steps) - 1).actions
-        seen = [steps[place % len(steps)].observation for place in range(CALLS)]
+        seen = [steps[place % len(steps)].observation for place in range(calls)]
         reading = [agent.reader.messages(world.goal, text, steps[-1].observation, actions) for text in seen]
         writing = [writer.messages(View(world.goal, None, text), "") for text in seen]
     reader, model = bare(unwatched(agent.reader.model)), bare(unwatched(agent.writer))
@@ -403,7 +411,8 @@ async def measured_rates(grid: Grid, config: Config, agent: Agent) -> tuple[floa
     prompts = sum(map(model.prompt_tokens, writing)) / read
     spent = time.perf_counter() - begin
     # Reading its prompts is part of a write's time; where that was all of it, writing cost next to nothing.
-    return read, max(sum(reply.tokens for reply in replies), 1) / max(spent - prompts, 0.05 * spent)
+    _RATES[asked] = read, max(sum(reply.tokens for reply in replies), 1) / max(spent - prompts, 0.05 * spent)
+    return _RATES[asked]
 
 
 def duration(hours: float) -> str:

@@ -199,7 +199,11 @@ def filler_check(study: Study) -> FillerCheck:
     points = _points(study)
     fillers = np.array([one.filler for one, _ in points], dtype=np.float64)
     if len(set(fillers.tolist())) < 2:
-        raise StatsError("Whether the filler is lag cannot be told from one filler; run `dssr lag` on two or more.")
+        where = f"all of them at filler {fillers[0]:g}" if len(points) else "at no filler"
+        raise StatsError(
+            f"Whether the filler is lag cannot be told: {len(points)} decision points have a lag, {where}; it takes "
+            "points of two fillers or more, and `dssr lag` measures them."
+        )
     slope = point_slope(fillers, np.array([lag for _, lag in points]), [one.game for one, _ in points], study.sampler)
     walks = _exposures(study, format_cells(study))
     steps = [(game, told) for (_, game), marks in walks.items() for told in marks]

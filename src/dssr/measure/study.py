@@ -256,6 +256,9 @@ class Study:
         """Say how to get relevance lags when there are none."""
         if not self.lags:
             path = self.runs[0].path
+            if self.runs[0].info.arguments.get("split") == "test":
+                why = "lags of test games come from an evaluation that was approved with --lag, and from nothing else"
+                raise StatsError(f"{path} holds no relevance lags; {why}.")
             raise StatsError(f"{path} holds no relevance lags; `dssr lag {path}` makes them: give its result along.")
 
 

@@ -73,6 +73,7 @@ class Adapters:
         self._peft: Any = None
         self._internal: dict[str, str] = {}
         self._digests: dict[str, str] = {}
+        self._shapes: dict[str, str] = {}
         self._active: str | None = None
         for name in sorted(folders):
             folder = Path(folders[name])
@@ -85,6 +86,11 @@ class Adapters:
     def names(self) -> list[str]:
         """The loaded adapters."""
         return list(self._digests)
+
+    @property
+    def shapes(self) -> dict[str, str]:
+        """Of every shape, rank and layers, one adapter's name: those of one shape are computed alike."""
+        return {shape: name for name, shape in reversed(self._shapes.items())}
 
     @property
     def inner(self) -> dict[str, str]:
@@ -132,6 +138,10 @@ class Adapters:
         self._peft.eval()
         self._internal[name] = internal
         self._digests[name] = adapter_digest(folder)
+        settings = json.loads((folder / SETTINGS).read_text())
+        targets = settings["target_modules"]
+        layers = [targets] if isinstance(targets, str) else sorted(targets)
+        self._shapes[name] = f"rank {settings['r']} on {' '.join(layers)}"
 
 
 def check_adapter(folder: Path, name: str, model: Any, base: str, weights: str) -> None:
