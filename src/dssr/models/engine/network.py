@@ -26,8 +26,8 @@ onednn = torch.ops.mkldnn
 class AttentionPlan(Protocol):
     """How the rows of one pass attend."""
 
-    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """[rows, heads, width], from `q` of that shape, scaled already, and `k`, `v` [rows, key heads, width]."""
+    def attend(self, layer: int, q: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
+        """[rows, heads, width], from `q` of that shape, scaled already, and `kv` [rows, 2, key heads, width]."""
         ...
 
 
@@ -133,6 +133,9 @@ class LeanNetwork:
             )
         )
         self._layers = [_Layer(layer, self._heads, self._keys, order, pairs, pack, adapters) for layer in base.layers]
+        self._factors = torch.ones(self._heads + self._keys, 1, device=self._embed.device)
+        self._factors[: self._heads] = float(base.layers[0].self_attn.scaling)
+        """Queries are scaled while they are turned."""
         self._linears = [one for layer in self._layers for one in (layer.qkv, layer.out, layer.gates, layer.down)]
 
     def use(self, adapter: str | None) -> None:
@@ -143,16 +146,18 @@ class LeanNetwork:
     def forward(self, ids: torch.Tensor, positions: torch.Tensor, plan: AttentionPlan) -> torch.Tensor:
         """Last hidden states of the rows."""
         states = embedding(ids, self._embed)
-        turns = self._turns[positions]
+        turns = self._turns[positions] * self._factors
         rows, seen = len(ids), self._heads + self._keys
         for number, layer in enumerate(self._layers):
             qkv = layer.qkv(layer.before(states)).view(rows, -1, self._width)
             qk = qkv[:, :seen]
             if layer.head_norm is not None:
-                qk = layer.head_norm(qk) * layer.head_scale
-            pairs = torch.view_as_complex(qk.float().view(rows, seen, -1, 2))
-            qk = torch.view_as_real(pairs * turns).view(rows, seen, -1).to(states.dtype)
-            attended = plan.attend(number, qk[:, : self._heads] * layer.scale, qk[:, self._heads :], qkv[:, seen:])
+                torch.mul(layer.head_norm(qk), layer.head_scale, out=qk)
+            pairs = torch.view_as_complex(qk.float().view(rows, seen, -1, 2)).mul_(turns)
+            if qk.dtype != torch.float32:  # otherwise they were turned where they stand
+                qk.copy_(torch.view_as_real(pairs).view(rows, seen, -1))
+            kv = qkv[:, self._heads :].view(rows, 2, self._keys, self._width)
+            attended = plan.attend(number, qkv[:, : self._heads], kv)
             states = states + layer.out(attended.reshape(rows, -1))
             gates = layer.gates(layer.between(states))
             half = gates.shape[1] // 2
@@ -184,7 +189,6 @@ class _Layer:
         self.gates = Linear(gates, pack, adapters, scale=self.between.scale)
         self.down = Linear([mlp.down_proj], pack, adapters)
         self.activation = mlp.act_fn if hasattr(mlp, "act_fn") else mlp.activation_fn
-        self.scale = float(attention.scaling)
         self.head_norm: Unit | None = None
         """For models that norm queries and keys."""
         if hasattr(attention, "q_norm"):
@@ -215,7 +219,7 @@ def _attention(
     module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: object, **options: Any
 ) -> tuple[torch.Tensor, None]:
     q, k, v = (one[0].transpose(0, 1) for one in (query, key, value))
-    return options["plan"].attend(module.layer_idx, q * options["scaling"], k, v)[None], None
+    return options["plan"].attend(module.layer_idx, q * options["scaling"], torch.stack((k, v), 1))[None], None
 
 
 AttentionInterface.register(ATTENTION, _attention)
@@ -228,9 +232,9 @@ class _WithoutPadding:
         self.plan = plan
         self.count = count
 
-    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def attend(self, layer: int, q: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
         found = torch.zeros_like(q)
-        found[: self.count] = self.plan.attend(layer, q[: self.count], k[: self.count], v[: self.count])
+        found[: self.count] = self.plan.attend(layer, q[: self.count], kv[: self.count])
         return found
 
 
