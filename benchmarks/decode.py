@@ -22,6 +22,7 @@ from safetensors.torch import load_file
 
 from benchmarks.common import Ratio, by_turns
 from benchmarks.engine import against, nano_model, plain_of
+from benchmarks.floor import least_seconds, shape_of
 from dssr.models.engine.decode import Reply
 from dssr.models.engine.hf import HFModel
 from dssr.models.load import weights_folder
@@ -93,6 +94,10 @@ def _unshared(model: HFModel) -> Iterator[Ratio]:
     name = f"{UNSHARED} replies of {UNSHARED_REPLY} tokens to unshared prompts of {UNSHARED_TOKENS}"
     best = {way.partition(",")[0]: way for way in sorted(took, key=lambda way: -took[way][0])}  # of each, the fastest
     yield from against(name, {way: took[way] for way in best.values()}, dict.fromkeys(took, DECODE))
+    config = json.loads((Path(weights_folder(model.name)) / "config.json").read_text())
+    least, rate, bandwidth = least_seconds(shape_of(config), UNSHARED, UNSHARED_TOKENS, UNSHARED_REPLY)
+    floor = f"the floor: products at {rate / 1e9:.0f} GFLOPS, keys and values read once at {bandwidth / 1e9:.0f} GB/s"
+    yield from against(name, {"ours": took["ours"], floor: (least, None)}, {})
 
 
 @torch.inference_mode()

@@ -26,7 +26,7 @@ from dssr.models.engine.network import ATTENTION
 from dssr.models.engine.prefill import BLOCK, LONG, Ids
 from dssr.models.tokenizers import open_tokenizer
 
-ENGINE = 5
+ENGINE = 6
 """Raised whenever the same weights may give other bits than before, so that stored answers are not mixed."""
 LEAST_KV, MOST_KV = 2**27, 2**29
 """Bounds of the memory for keys and values, in bytes; between them a quarter of what is free."""

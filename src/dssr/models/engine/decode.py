@@ -9,8 +9,10 @@ group always has the same number of rows, so the batch changes no bit here eithe
 """
 
 import math
+import mmap
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -30,6 +32,9 @@ SPARE = 2 * BLOCK
 """Most tokens that a row has room for beyond those it holds."""
 KEPT = 2**26
 """Bytes up to which a buffer is kept for the next layout: fresh memory costs time, but large layouts are rare."""
+
+PAGE = 2**21
+"""Bytes of a large page."""
 
 
 def shared_prefix(blocks: Sequence[Block], samples: int) -> tuple[bytes | None, int]:
@@ -74,7 +79,13 @@ class SharedPrefixes:
 def attention(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention of each batch entry, and the logarithm of the weight that it gives to all of these keys together."""
     scores = torch.bmm(q, keys.transpose(1, 2))
-    return torch.bmm(torch.softmax(scores, -1), values), scores.float().logsumexp(-1, keepdim=True)
+    weights = torch.softmax(scores, -1)
+    return torch.bmm(weights, values), _logsumexp(scores, weights)
+
+
+def _logsumexp(scores: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Over the last dimension, kept, from the weights that softmax made of them: no second pass of exponentials."""
+    return scores.amax(-1, keepdim=True).float() - weights.amax(-1, keepdim=True).float().log()
 
 
 def joined(one: tuple[torch.Tensor, torch.Tensor], other: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
@@ -211,7 +222,8 @@ class Decoder:
         shape = (model.layers, 2, rows, model.key_heads, model.width, tokens)
         size = math.prod(shape)
         if len(self._memory[0]) < size:
-            self._memory[0] = torch.empty(size, dtype=model.dtype, device=model.device)
+            self._memory[0] = torch.empty(0)  # let go of before, so that there are never three
+            self._memory[0] = _memory(size, model.dtype, model.device)
         return self._memory[0][:size].view(shape)
 
     def step(self) -> torch.Tensor:
@@ -251,7 +263,7 @@ class Decoder:
         """What all layers of a step need: where the new keys go, and which rows attend together."""
         own = [reply.own for reply in self.replies]
         lengths = torch.tensor(own, device=self.model.device)
-        self._lengths = lengths[:, None, None, None]
+        self._places = torch.arange(len(own), device=self.model.device), lengths
         places = torch.arange(_rounded(max(own) + 1), device=self.model.device)
         mask = torch.zeros(len(own), len(places), dtype=self.model.dtype, device=self.model.device)
         mask.masked_fill_(places > lengths[:, None], float("-inf"))
@@ -263,28 +275,37 @@ class Decoder:
             self._runs.append((first, last, length, own_mask))
             first = last
 
-    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def attend(self, layer: int, q: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
         """The `AttentionPlan` of a step: each row adds its own key, then sees all of its reply."""
         keys, values = self._kv[layer]
-        places = self._lengths.expand(*k.shape, 1)
-        keys.scatter_(3, places, k[..., None])
-        values.scatter_(3, places, v[..., None])
+        self._kv[layer].permute(1, 4, 0, 2, 3).index_put_(self._places, kv)
         _, heads, width = q.shape
         key_heads = keys.shape[1]
         found, weights = [], []
         for first, last, length, mask in self._runs:
             asked = q[first:last].reshape(-1, heads // key_heads, width)
             scores = torch.baddbmm(mask, asked, keys[first:last].flatten(0, 1)[..., :length])
+            weight = torch.softmax(scores, -1)
             if first < self._sharing:
-                weights.append(scores.float().logsumexp(-1).view(last - first, heads, 1))
-            weight = torch.softmax(scores, -1).transpose(1, 2)
-            value = torch.bmm(values[first:last].flatten(0, 1)[..., :length], weight).transpose(1, 2)
+                weights.append(_logsumexp(scores, weight).view(last - first, heads, 1))
+            value = torch.bmm(values[first:last].flatten(0, 1)[..., :length], weight.transpose(1, 2)).transpose(1, 2)
             found.append(value.reshape(last - first, heads, width))
         out = torch.cat(found) if len(found) > 1 else found[0]
         if self._shared is not None:
             tails = out[: self._sharing], torch.cat(weights)
             out[: self._sharing] = joined(tails, self._shared.read(layer, q[: self._sharing]))
         return out
+
+
+def _memory(size: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Room for so many numbers, not filled; in large pages where the system has them, since it takes longer to be given
+    many small ones than to fill them."""
+    if device.type != "cpu" or not hasattr(mmap, "MADV_HUGEPAGE") or size * dtype.itemsize < PAGE:
+        return torch.empty(size, dtype=dtype, device=device)
+    pages = mmap.mmap(-1, size * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # a system without them
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(pages, dtype=dtype)
 
 
 def _rounded(length: int) -> int:

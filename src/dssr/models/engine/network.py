@@ -6,12 +6,13 @@ same rows are one matrix product on weights packed by oneDNN, whose results do n
 other causal model runs in the `StockNetwork`, through transformers' own code.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Protocol
 
 import torch
-from torch.nn.functional import embedding, linear, rms_norm
+from torch.nn.functional import embedding, linear
 from transformers import AttentionInterface
 
 from dssr.models.adapters import Adapters
@@ -25,8 +26,8 @@ onednn = torch.ops.mkldnn
 class AttentionPlan(Protocol):
     """How the rows of one pass attend."""
 
-    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """[rows, heads, width], from `q` of that shape, scaled already, and `k`, `v` [rows, key heads, width]."""
+    def attend(self, layer: int, q: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
+        """[rows, heads, width], from `q` of that shape, scaled already, and `kv` [rows, 2, key heads, width]."""
         ...
 
 
@@ -42,6 +43,22 @@ def can_pack(device: torch.device) -> bool:
     return device.type == "cpu" and bool(known) and hasattr(onednn, "_linear_pointwise")
 
 
+class Unit:
+    """RMS norm without its weights, which the layer that follows has taken in (`scale`).
+
+    Four short passes; torch's own norm takes six. Each step of it rounds alike wherever a row stands.
+    """
+
+    def __init__(self, norm: Any) -> None:
+        self.scale: torch.Tensor = norm.weight * math.sqrt(len(norm.weight))
+        self._least = len(norm.weight) * float(norm.variance_epsilon)
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        """The rows, each of length one."""
+        size = torch.linalg.vector_norm(rows, dim=-1, keepdim=True, dtype=torch.float32)
+        return (rows * size.square_().add_(self._least).rsqrt_()).to(rows.dtype)
+
+
 class Linear:
     """Linear layers that read the same rows, as one matrix product, and their adapters."""
 
@@ -51,10 +68,13 @@ class Linear:
         pack: bool,
         adapters: Mapping[str, str] | None = None,
         order: torch.Tensor | None = None,
+        scale: torch.Tensor | None = None,
     ) -> None:
-        """`adapters`: their names and peft's own for them; `order`: of the outputs, if not as they come."""
+        """`adapters`: their names and peft's own for them; `order`: of the outputs, if not as they come; `scale`: what
+        the norm before it leaves to it, for each input."""
         base = [getattr(layer, "base_layer", layer) for layer in layers]
         weight = torch.cat([layer.weight for layer in base])
+        weight = weight if scale is None else weight * scale
         order = torch.arange(len(weight)) if order is None else order
         biases = [torch.zeros_like(one.weight[:, 0]) if one.bias is None else one.bias for one in base]
         self._bias = torch.cat(biases)[order] if any(one.bias is not None for one in base) else None
@@ -68,6 +88,7 @@ class Linear:
             parts = [(e, one) for e, one in zip(ends, layers, strict=True) if inner in getattr(one, "lora_A", {})]
             if parts:
                 down = torch.cat([one.lora_A[inner].weight for _, one in parts])
+                down = down if scale is None else down * scale
                 up, at = down.new_zeros(len(weight), len(down)), 0
                 for end, one in parts:
                     part = one.lora_B[inner].weight * one.scaling[inner]
@@ -94,7 +115,7 @@ class LeanNetwork:
     def __init__(self, model: Any, context_length: int, adapters: Mapping[str, str], pack: bool) -> None:
         base, config = model.base_model, model.config
         self._embed: torch.Tensor = base.embed_tokens.weight
-        self._norm = _norm(base.norm)
+        self._last = Unit(base.norm)
         self._heads, self._keys, self._width = shape_of(config)
         cos, sin = base.rotary_emb(torch.empty(1), torch.arange(context_length, device=self._embed.device)[None])
         half = cos.shape[-1] // 2
@@ -112,6 +133,9 @@ class LeanNetwork:
             )
         )
         self._layers = [_Layer(layer, self._heads, self._keys, order, pairs, pack, adapters) for layer in base.layers]
+        self._factors = torch.ones(self._heads + self._keys, 1, device=self._embed.device)
+        self._factors[: self._heads] = float(base.layers[0].self_attn.scaling)
+        """Queries are scaled while they are turned."""
         self._linears = [one for layer in self._layers for one in (layer.qkv, layer.out, layer.gates, layer.down)]
 
     def use(self, adapter: str | None) -> None:
@@ -122,21 +146,23 @@ class LeanNetwork:
     def forward(self, ids: torch.Tensor, positions: torch.Tensor, plan: AttentionPlan) -> torch.Tensor:
         """Last hidden states of the rows."""
         states = embedding(ids, self._embed)
-        turns = self._turns[positions]
+        turns = self._turns[positions] * self._factors
         rows, seen = len(ids), self._heads + self._keys
         for number, layer in enumerate(self._layers):
-            qkv = layer.qkv(rms_norm(states, *layer.before)).view(rows, -1, self._width)
+            qkv = layer.qkv(layer.before(states)).view(rows, -1, self._width)
             qk = qkv[:, :seen]
             if layer.head_norm is not None:
-                qk = rms_norm(qk, (self._width,), None, layer.head_eps) * layer.head_norm
-            pairs = torch.view_as_complex(qk.float().view(rows, seen, -1, 2))
-            qk = torch.view_as_real(pairs * turns).view(rows, seen, -1).to(states.dtype)
-            attended = plan.attend(number, qk[:, : self._heads] * layer.scale, qk[:, self._heads :], qkv[:, seen:])
+                torch.mul(layer.head_norm(qk), layer.head_scale, out=qk)
+            pairs = torch.view_as_complex(qk.float().view(rows, seen, -1, 2)).mul_(turns)
+            if qk.dtype != torch.float32:  # otherwise they were turned where they stand
+                qk.copy_(torch.view_as_real(pairs).view(rows, seen, -1))
+            kv = qkv[:, self._heads :].view(rows, 2, self._keys, self._width)
+            attended = plan.attend(number, qkv[:, : self._heads], kv)
             states = states + layer.out(attended.reshape(rows, -1))
-            gates = layer.gates(rms_norm(states, *layer.between))
+            gates = layer.gates(layer.between(states))
             half = gates.shape[1] // 2
             states = states + layer.down(layer.activation(gates[:, :half]) * gates[:, half:])
-        return rms_norm(states, *self._norm)
+        return self._last(states) * self._last.scale
 
 
 class _Layer:
@@ -156,27 +182,22 @@ class _Layer:
         attention, mlp = layer.self_attn, layer.mlp
         fused = hasattr(attention, "qkv_proj")
         asked = [attention.qkv_proj] if fused else [attention.q_proj, attention.k_proj, attention.v_proj]
-        self.qkv = Linear(asked, pack, adapters, order)
+        self.before, self.between = Unit(layer.input_layernorm), Unit(layer.post_attention_layernorm)
+        self.qkv = Linear(asked, pack, adapters, order, self.before.scale)
         self.out = Linear([attention.o_proj], pack, adapters)
         gates = [mlp.gate_up_proj] if hasattr(mlp, "gate_up_proj") else [mlp.gate_proj, mlp.up_proj]
-        self.gates = Linear(gates, pack, adapters)
+        self.gates = Linear(gates, pack, adapters, scale=self.between.scale)
         self.down = Linear([mlp.down_proj], pack, adapters)
         self.activation = mlp.act_fn if hasattr(mlp, "act_fn") else mlp.activation_fn
-        self.before, self.between = _norm(layer.input_layernorm), _norm(layer.post_attention_layernorm)
-        self.scale = float(attention.scaling)
-        self.head_norm: torch.Tensor | None = None
-        """[query and key heads, width], for models that norm them."""
+        self.head_norm: Unit | None = None
+        """For models that norm queries and keys."""
         if hasattr(attention, "q_norm"):
+            self.head_norm = Unit(attention.q_norm)
             queries, known = (
-                norm.weight[pairs].expand(count, -1)
+                Unit(norm).scale[pairs].expand(count, -1)
                 for norm, count in ((attention.q_norm, heads), (attention.k_norm, keys))
             )
-            self.head_norm, self.head_eps = torch.cat((queries, known)), float(attention.q_norm.variance_epsilon)
-
-
-def _norm(norm: Any) -> tuple[tuple[int, ...], torch.Tensor, float]:
-    """Of a stock layer, as `rms_norm` takes it."""
-    return tuple(norm.weight.shape), norm.weight, float(norm.variance_epsilon)
+            self.head_scale = torch.cat((queries, known))
 
 
 class StockNetwork:
@@ -198,7 +219,7 @@ def _attention(
     module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: object, **options: Any
 ) -> tuple[torch.Tensor, None]:
     q, k, v = (one[0].transpose(0, 1) for one in (query, key, value))
-    return options["plan"].attend(module.layer_idx, q * options["scaling"], k, v)[None], None
+    return options["plan"].attend(module.layer_idx, q * options["scaling"], torch.stack((k, v), 1))[None], None
 
 
 AttentionInterface.register(ATTENTION, _attention)
@@ -211,9 +232,9 @@ class _WithoutPadding:
         self.plan = plan
         self.count = count
 
-    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def attend(self, layer: int, q: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
         found = torch.zeros_like(q)
-        found[: self.count] = self.plan.attend(layer, q[: self.count], k[: self.count], v[: self.count])
+        found[: self.count] = self.plan.attend(layer, q[: self.count], kv[: self.count])
         return found
 
 

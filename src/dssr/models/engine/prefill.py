@@ -111,46 +111,47 @@ class PromptAttention:
     """The `AttentionPlan` of a prompt's next rows: they add their keys to the prompt's and see all up to theirs."""
 
     def __init__(self, held: torch.Tensor, first: int, rows: int, mask: torch.Tensor, products: bool) -> None:
+        """`mask` [BLOCK, BLOCK]: each row up to itself."""
         self.held = held
         """[layers, 2, key heads, positions, width]."""
         self.first = first
         self.end = first + rows
-        self.mask = mask
-        """[BLOCK, BLOCK]: each row up to itself."""
-        self.products = products
-
-    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """One call per block, or per block and head; how many keys it sees is a matter of the block's place alone."""
-        first, end = self.first, self.end
-        keys, values = self.held[layer]
-        keys[:, first:end] = k.transpose(0, 1)
-        values[:, first:end] = v.transpose(0, 1)
-        rows, _, width = q.shape
-        asked = q.view(rows, len(keys), -1, width).permute(1, 2, 0, 3)
-        found = torch.empty_like(q)
-        filled = found.view(rows, len(keys), -1, width).permute(1, 2, 0, 3)
+        self.parts: list[tuple[slice, int, torch.Tensor, bool]] = []
+        """Of each block: its rows, the end of the keys it sees, its mask, and whether it takes a product a head."""
         at = first
-        while at < end:
+        while at < self.end:
             last = at // BLOCK * BLOCK + BLOCK
-            until = min(last, end)
-            mine = slice(at - first, until - first)
-            mask = self.mask[at - last + BLOCK : until - last + BLOCK]
-            if self.products and last > LONG:
+            until = min(last, self.end)
+            mine = mask[at - last + BLOCK : until - last + BLOCK]
+            apart = products and last > LONG
+            seen = mine if apart else torch.cat((mine.new_zeros(until - at, last - BLOCK), mine), 1)
+            self.parts.append((slice(at - first, until - first), last, seen, apart))
+            at = until
+
+    def attend(self, layer: int, q: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
+        """One call per block, or per block and head; how many keys it sees is a matter of the block's place alone."""
+        held = self.held[layer]
+        held[:, :, self.first : self.end] = kv.permute(1, 2, 0, 3)
+        keys, values = held
+        rows, heads, width = q.shape
+        groups = heads // len(keys)
+        asked = q.view(rows, len(keys), groups, width).permute(1, 2, 0, 3)
+        found = q.new_empty(rows, heads, width)
+        filled = found.view(rows, len(keys), groups, width).permute(1, 2, 0, 3)
+        for mine, last, mask, apart in self.parts:
+            if apart:
                 for head in range(len(keys)):
                     filled[head, :, mine] = self._head(
                         asked[head, :, mine], keys[head, :last], values[head, :last], mask
                     )
             else:
-                seen = torch.cat((mask.new_zeros(until - at, last - BLOCK), mask), 1)
-                groups = asked.shape[1]
                 filled[:, :, mine] = scaled_dot_product_attention(
                     asked[:, :, mine],
                     keys[:, None, :last].expand(-1, groups, -1, -1),
                     values[:, None, :last].expand(-1, groups, -1, -1),
-                    attn_mask=seen,
+                    attn_mask=mask,
                     scale=1.0,
                 )
-            at = until
         return found
 
     def _head(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
