@@ -55,7 +55,7 @@ class Unit:
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
         """The rows, each of length one."""
-        size = torch.linalg.vector_norm(rows, dim=-1, keepdim=True, dtype=torch.float32)
+        size: torch.Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True, dtype=torch.float32)
         return (rows * size.square_().add_(self._least).rsqrt_()).to(rows.dtype)
 
 
