@@ -117,6 +117,7 @@ CASES: dict[str, tuple[Callable[[Place], object], type[DssrError] | None]] = {
     "continuation": (lambda at: dssr.continuation(at.config, split="test"), UsageError),
     "continuation valid": (lambda at: dssr.continuation(at.config, points=2, out=out(at, "continued")), None),
     "reader_accept": (lambda at: dssr.reader_accept(at.config, out=out(at, "accepted")), None),
+    "compare": (lambda at: dssr.compare("summary", "guide", within=[at.run]), StatsError),
     "report": (lambda at: dssr.report(at.run, out=out(at, "report")), None),
     "export": (lambda at: dssr.export(at.run, "parquet", out=out(at, "export")), None),
     "gates": (lambda at: dssr.gates(at.config, write=True), None),
