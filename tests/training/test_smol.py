@@ -50,8 +50,8 @@ def config(archive: Archive, tmp_path: Path) -> Config:
 
 def test_a_reader_and_a_writer_are_trained_on_it(config: Config, tmp_path: Path) -> None:
     """Catches labels trained at another place than where the reader is asked (the held-out loss would not fall), a chat
-    template, vocabulary or number type that only toy checkpoints have, and rounds of SFT and DPO that end in an error or
-    without a pair on a real model. Its few steps at the method's rates teach nothing, and nothing is asked of that."""
+    template, vocabulary or number type that only toy checkpoints have, and rounds of SFT and DPO that end in an error
+    or without a pair on a real model. Few steps at the method's rates teach nothing, and nothing is asked of that."""
     adapter = asyncio.run(Dagger(config, tmp_path / "reader", silent).train())
     rows = [
         row
