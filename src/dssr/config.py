@@ -267,8 +267,9 @@ class WriterConfig(Section, frozen=True):
     """Decisions at which a chain is judged: the first ones after its point."""
     chain_horizon: Count = 60
     """Steps within which these decisions may lie."""
-    chain_fillers: Sizes = (5, 10, 20)
-    """Filler of the episodes that each round collects; the last one goes on."""
+    chain_fillers: Annotated[tuple[Sizes, ...], Meta(min_length=1)] = ((0, 5), (0, 10), (0, 20), (0, 40))
+    """Fillers among which the episodes of each round are drawn; the last ones go on. What is needed at once stays
+    among them: a writer that only saw long walks loses where there is none."""
     chain_learning_rate: Positive = 1e-4
     seeds: Count = 3
     selection_budget: Count = 128
@@ -310,6 +311,9 @@ class StudyConfig(Section, frozen=True):
     """Configuration of the second reader; without one, or with `none`, what needs it is left out."""
     variants: Names | None = None
     """Ways of training the writer that are compared; all when unset. The main one is trained in any case."""
+    selected_from: Names = ("dssr", "a4")
+    """Of these, the ones among which validation selects the writer that the gates judge; the others are what it is
+    compared with."""
     wide_games: Count | None = None
     """Validation games per level for the grid of all prompted memories and for the walks' protocols; all when unset."""
     wide_test_games: Count | None = None

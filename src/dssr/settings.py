@@ -236,4 +236,8 @@ def upgraded(plain: dict[str, Any]) -> dict[str, Any]:
     if "lag_fillers" in stats:
         stats["long_fillers"] = stats.pop("lag_fillers")
         plain["stats"] = stats
+    writer = dict(plain.get("writer", {}))
+    if isinstance(next(iter(writer.get("chain_fillers", ())), None), int):
+        writer["chain_fillers"] = [[filler] for filler in writer["chain_fillers"]]
+        plain["writer"] = writer
     return plain

@@ -23,7 +23,7 @@ WRITER = WriterConfig(
     chain_points=6,
     chain_candidates=3,
     chain_targets=4,
-    chain_fillers=(5, 10),
+    chain_fillers=((0, 5), (10,)),
     selection_budget=64,
     validation_games=1,
 )
@@ -65,7 +65,7 @@ def test_a_random_chain_ignores_scores() -> None:
 def test_fillers_grow_from_round_to_round() -> None:
     """Catches a curriculum that is not followed, or that ends with its list."""
     variant, config = variant_of("chains", WRITER), Config(name="x", writer=WRITER)
-    assert [variant.walks(number) for number in range(4)] == [(5,), (10,), (10,), (10,)]
+    assert [variant.walks(number) for number in range(4)] == [(0, 5), (10,), (10,), (10,)]
     assert variant_of("dssr", WRITER).walks(0) == ()
     assert round_jobs([], config, "summary", 0, 0, (5,)) == []
 

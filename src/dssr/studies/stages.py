@@ -50,12 +50,10 @@ from dssr.training.lines import Lines, forecast, span_of, train, train_seeds
 from dssr.training.reader import Dagger, reader_accept, reader_train
 from dssr.training.results import RoundResult, best_rounds, selected
 from dssr.training.round import adapter_folder
-from dssr.training.variants import MAIN, variant_of
+from dssr.training.variants import variant_of
 from dssr.types import Progress, Protocol, Record, Workers
 from dssr.worlds.archive import MANIFEST
 
-METHOD = (MAIN, "a4")
-"""Ways of training that the selection chooses among; the others are what it is compared with."""
 ORDERS: tuple[Protocol, ...] = ("post", "pre")
 """Protocols under which scores are compared with returns."""
 LINES = "lines"
@@ -188,11 +186,11 @@ async def _lines(study: WholeStudy) -> Done:
 
 
 async def _seeds(study: WholeStudy) -> Done:
-    """Select a round of the method, train it with more seeds, and name all writers that go to test."""
+    """Select a round of the lines that are up for it, train it with more seeds, and name the writers that go to test."""
     lines = Lines(study.first, study.out / LINES, study.force, True, study.progress, study.workers)
     rows: list[RoundResult] = [row for name in study.variants for row in lines.results(name, 0)]
     best, titles = best_rounds(rows), {variant_of(name, study.config.writer).title: name for name in study.variants}
-    method = {title for title, name in titles.items() if name in METHOD}
+    method = {title for title, name in titles.items() if name in study.config.study.selected_from}
     chosen = selected([row for row in rows if row.writer in method])
     name = titles[chosen.writer]
     made = await train_seeds.aio(
@@ -394,7 +392,7 @@ def _expected(study: WholeStudy) -> dict[str, list[Asked]]:
     """The diagnoses of every stage; a writer that is not trained yet costs what the untrained one costs."""
     gates, sizes, fillers = study.config.gates, study.config.study, study.config.protocol.fillers
     seeds, wide = study.config.writer.seeds, sizes.wide_test_games
-    writers = seeds + len([name for name in study.variants if name not in METHOD])
+    writers = seeds + len([name for name in study.variants if name not in study.config.study.selected_from])
     judged = Asked("test", study.config, (FULL, *gates.formats, "guide"), (gates.budget,), fillers, split="test")
     trained = [Asked("test", study.config, (BASE,), (gates.budget,), fillers, split="test")] * writers
     frontier = tuple(size for size in study.config.agent.budgets if size != gates.budget)

@@ -52,8 +52,9 @@ class Variant(Record, frozen=True):
     """Learns all writes of a whole sampled chain of rewrites, and which one of a point; None learns one write."""
     horizon: int = 0
     """Steps within which a point's decisions lie."""
-    fillers: tuple[int, ...] = ()
-    """Filler of the episodes that each round collects, the last one from then on; drawn evenly when empty."""
+    fillers: tuple[tuple[int, ...], ...] = ()
+    """Fillers among which the episodes of each round are drawn, the last ones from then on; those of the protocol
+    when empty."""
 
     @property
     def sampling(self) -> Sampling:
@@ -62,7 +63,7 @@ class Variant(Record, frozen=True):
 
     def walks(self, number: int) -> tuple[int, ...]:
         """Fillers among which the episodes of a round draw; none when those of the protocol."""
-        return self.fillers[min(number, len(self.fillers) - 1) :][:1]
+        return self.fillers[min(number, len(self.fillers) - 1)] if self.fillers else ()
 
     def learnt(self, chains: Sequence[Candidate], rng: Random) -> Candidate | None:
         """The chain of a point that is learnt, if any."""
