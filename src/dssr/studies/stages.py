@@ -186,7 +186,7 @@ async def _lines(study: WholeStudy) -> Done:
 
 
 async def _seeds(study: WholeStudy) -> Done:
-    """Select a round of the lines that are up for it, train it with more seeds, and name the writers that go to test."""
+    """Select a round of the lines that are up for it, train it with more seeds, and name what goes to test."""
     lines = Lines(study.first, study.out / LINES, study.force, True, study.progress, study.workers)
     rows: list[RoundResult] = [row for name in study.variants for row in lines.results(name, 0)]
     best, titles = best_rounds(rows), {variant_of(name, study.config.writer).title: name for name in study.variants}
