@@ -45,8 +45,12 @@ def test_an_upgrade_changes_nothing_of_today() -> None:
     copy = msgspec.json.decode(msgspec.json.encode(plain))
     assert upgraded(plain) == plain
     assert msgspec.convert(upgraded(copy), Config) == settled(Config(name="now"))
-    old = {"games": {"rooms": [6], "take": 1}, "stats": {"lag_fillers": [5]}}
-    assert upgraded(old) == {"games": {"levels": [6], "options": {"take": 1}}, "stats": {"long_fillers": [5]}}
+    old = {"games": {"rooms": [6], "take": 1}, "stats": {"lag_fillers": [5]}, "writer": {"chain_fillers": [5, 10]}}
+    assert upgraded(old) == {
+        "games": {"levels": [6], "options": {"take": 1}},
+        "stats": {"long_fillers": [5]},
+        "writer": {"chain_fillers": [[5], [10]]},
+    }
     assert old["stats"] == {"lag_fillers": [5]}
 
 

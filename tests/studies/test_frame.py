@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from dssr.config import Config, ModelConfig, StudyConfig
-from dssr.errors import RecordError, UsageError
+from dssr.errors import ConfigError, RecordError, UsageError
 from dssr.record.run import Run
 from dssr.studies.study import Done, StageWork, WholeStudy
 
@@ -101,3 +101,13 @@ def test_an_unknown_stage_is_a_sentence(tmp_path: Path) -> None:
     """Catches a misspelt stage that runs everything."""
     with pytest.raises(UsageError, match="There is no stage 'grip'"):
         run({"grid": stage("grid", [])}, tmp_path / "s", last="grip")
+
+
+def test_a_selection_among_lines_that_are_not_trained_is_refused(tmp_path: Path) -> None:
+    """Catches a study that trains for hours and then has nothing to select from, or selects what it was not told to."""
+    sizes = StudyConfig(variants=("a4", "chains"), selected_from=("chains",))
+    study = WholeStudy({}, msgspec.structs.replace(CONFIG, study=sizes), tmp_path)
+    assert (study.variants, study.selectable) == (("dssr", "a4", "chains"), ("chains",))
+    sizes = StudyConfig(variants=("a4",), selected_from=("chains",))
+    with pytest.raises(ConfigError, match="names chains, but this study trains dssr, a4"):
+        WholeStudy({}, msgspec.structs.replace(CONFIG, study=sizes), tmp_path)

@@ -190,8 +190,7 @@ async def _seeds(study: WholeStudy) -> Done:
     lines = Lines(study.first, study.out / LINES, study.force, True, study.progress, study.workers)
     rows: list[RoundResult] = [row for name in study.variants for row in lines.results(name, 0)]
     best, titles = best_rounds(rows), {variant_of(name, study.config.writer).title: name for name in study.variants}
-    method = {title for title, name in titles.items() if name in study.config.study.selected_from}
-    chosen = selected([row for row in rows if row.writer in method])
+    chosen = selected([row for row in rows if titles.get(row.writer) in study.selectable])
     name = titles[chosen.writer]
     made = await train_seeds.aio(
         study.first,
@@ -392,7 +391,7 @@ def _expected(study: WholeStudy) -> dict[str, list[Asked]]:
     """The diagnoses of every stage; a writer that is not trained yet costs what the untrained one costs."""
     gates, sizes, fillers = study.config.gates, study.config.study, study.config.protocol.fillers
     seeds, wide = study.config.writer.seeds, sizes.wide_test_games
-    writers = seeds + len([name for name in study.variants if name not in study.config.study.selected_from])
+    writers = seeds + len(study.variants) - 1
     judged = Asked("test", study.config, (FULL, *gates.formats, "guide"), (gates.budget,), fillers, split="test")
     trained = [Asked("test", study.config, (BASE,), (gates.budget,), fillers, split="test")] * writers
     frontier = tuple(size for size in study.config.agent.budgets if size != gates.budget)

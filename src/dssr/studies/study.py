@@ -17,7 +17,7 @@ import msgspec
 
 from dssr.agent.memory import FULL, with_adapter
 from dssr.config import Config
-from dssr.errors import RecordError, UsageError
+from dssr.errors import ConfigError, RecordError, UsageError
 from dssr.measure.diagnose import diagnose
 from dssr.measure.rows import BASE
 from dssr.models.load import cache_file, open_cache
@@ -124,6 +124,9 @@ class WholeStudy:
         self.out = Path(self.place) if self.place else Path(bare.runs) / f"study-{bare.name}"
         self.config = msgspec.structs.replace(bare, runs=str(self.out))
         self._done = {one.stage: one for _, one in read(self.out / LOG, StageRecord)}
+        if not self.selectable:
+            asked, trained = (", ".join(some) for some in (bare.study.selected_from, self.variants))
+            raise ConfigError(f"study.selected_from names {asked}, but this study trains {trained}: select from these.")
 
     # ---------------------------------------------------------------- the frame
 
@@ -258,6 +261,11 @@ class WholeStudy:
         """The ways of training, the main one first."""
         asked = self.config.study.variants or names(self.config.writer)
         return tuple(dict.fromkeys((MAIN, *asked)))
+
+    @property
+    def selectable(self) -> tuple[str, ...]:
+        """Those of them among which validation selects."""
+        return tuple(name for name in self.variants if name in self.config.study.selected_from)
 
     def trained(self, config: Config) -> Config:
         """A configuration with all writers that go to test: the seeds of the selected one, the best of the others."""
