@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dssr.config import GatesConfig
+from dssr.errors import StatsError
 from dssr.measure import verdicts
 from dssr.stats.bootstrap import Interval, Resampler
 
@@ -80,6 +81,13 @@ def test_g2b_is_a_relative_cut_and_a_flatter_slope() -> None:
     assert _passed(verdicts.regret_falls(alike[:, 1], alike, fillers, GATES, SAMPLER)) == [False, False]
 
 
+def test_g2b_of_no_regret_is_refused() -> None:
+    """Catches a writer that makes regret where there was less than none, and passes: 0.05 is "200 % below" -0.05."""
+    worse, none = np.full(6, 0.05), np.full(6, -0.05)
+    with pytest.raises(StatsError, match=r"kappa of summary at the long fillers is -0\.05"):
+        verdicts.regret_falls(np.stack((worse, none)), np.ones((2, 2, 6)), np.array([0.0, 40]), GATES, SAMPLER)
+
+
 def test_g2c_and_plain() -> None:
     """The horizon gate needs an interval above zero and a gap that is smaller without filler: a gain that is there at
     once is no matter of the horizon. Plain comparisons are reported and never judged."""
@@ -117,7 +125,7 @@ def test_minimum_detectable_effect_by_hand() -> None:
         np.array([[1.0, 0, 1, 0], [0, 0, 0, 0], [0, 0, 0, 0]]), np.zeros((2, 4)), GATES, SAMPLER
     )
     assert found[0].detectable == pytest.approx(0.8087, abs=1e-4)
-    assert found[2].detectable == 0
+    assert found[2].detectable is None, "games that are all alike do not say what would be seen"
 
 
 def test_verdict_needs_every_check() -> None:

@@ -166,7 +166,7 @@ def show(config: options.Config = options.DEFAULT_CONFIG, as_json: options.Json 
     for one in approvals(config):
         asked = one.run.arguments
         text = f"{one.text} ({grid_line(asked)})"
-        rows.append({"date": one.date[:10], "kind": "approval", "gate": one.name[:8], "text": text})
+        rows.append({"date": one.date[:10], "kind": "approval", "gate": one.name, "text": text})
     emit(rows)
 
 

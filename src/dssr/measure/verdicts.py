@@ -177,6 +177,12 @@ def regret_falls(
 ) -> tuple[Check, ...]:
     """G2b: per-game kappa of DSSR and of the untrained writer over the long fillers, `[2, games]`, and at every filler,
     `[2, fillers, games]`, for the slopes."""
+    regret = mean_interval(far[1], sampler)
+    if regret.estimate <= 0:
+        raise StatsError(
+            f"G2b asks what share of summary's kappa is cut, and a share of it means nothing here: kappa of summary at "
+            f"the long fillers is {regret.text()}, not above 0. Measure more games, or report the difference."
+        )
     cut = relative_change(far[0], far[1], sampler)
     flatter = slope_difference(by_filler[0], by_filler[1], fillers, sampler)
     enough = cut.estimate <= -gates.regret_cut and cut.high < 0
@@ -273,7 +279,7 @@ def _check(
     error: float | None = None,
     sampler: Resampler | None = None,
 ) -> Check:
-    detectable = sampler.detectable(error) if sampler and error is not None else None
+    detectable = sampler.detectable(error) if sampler and error else None  # games that are all alike tell nothing
     return Check(what, found.estimate, *found.ends, threshold, passed, detectable)
 
 

@@ -312,7 +312,7 @@ def pilot_checks(study: Study) -> tuple[Check, ...]:
         if None not in cells:
             _, (one, other) = align({f"{n}": game_values(study, cell, "kappa") for n, cell in enumerate(cells) if cell})
             apart, error = difference(one, other, study.sampler), standard_error(one - other)
-            least = None if error is None else study.sampler.detectable(error)
+            least = study.sampler.detectable(error) if error else None
             checks.append(Check(name, apart.estimate, apart.low, apart.high, 0.0, apart.low > 0, least))
     if not checks:
         raise StatsError(f"The pilot has no two conditions of {BASE} at {study.config.gates.budget} tokens to compare.")

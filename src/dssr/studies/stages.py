@@ -239,7 +239,7 @@ async def _power(study: WholeStudy) -> Done:
     base = over_long(seen, BASE, "success")
     columns = np.array([[values[game] for game in seen.games] for values in (long, base)])
     spread = standard_error(columns[0] - columns[1])
-    least = None if spread is None else seen.sampler.detectable(spread)
+    least = seen.sampler.detectable(spread) if spread else None
     found: dict[str, Any] = {"games": tested, f"success({dssr}) - success({BASE})": least}
     try:
         found |= {check.what: check.detectable for check in checks_of("G2b", Case(seen, dssr=dssr)).checks}
