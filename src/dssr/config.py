@@ -271,6 +271,8 @@ class WriterConfig(Section, frozen=True):
     """Fillers among which the episodes of each round are drawn; the last ones go on. What is needed at once stays
     among them: a writer that only saw long walks loses where there is none."""
     chain_learning_rate: Positive = 1e-4
+    chain_imitated: Count = 2
+    """Rounds in which `chains-pairs` imitates the best chain; after them it prefers it to the worst."""
     seeds: Count = 3
     selection_budget: Count = 128
     validation_games: Count | None = None

@@ -109,6 +109,31 @@ def test_all_writes_of_the_best_chain_are_learnt(line: Path) -> None:
             assert any(f"Previous state:\n{before or '(empty)'}\n" in e.messages[-1].content for e in asked)
 
 
+def test_a_preference_is_where_two_chains_part(line: Path) -> None:
+    """Catches pairs whose two replies answer different requests, pairs of chains that score alike, and worse ones that
+    are preferred: rebuilt by hand from the log."""
+    run, variant = Run.open(line / "round-0"), variant_of("chains-pairs", WRITER)
+    work = Round(run, run.config, msgspec.structs.replace(variant, gap=1e-6), 2, 0)
+    found = work.preferences(Archive.open(Path(run.config.data) / "six"))
+    chains: dict[str, list[tuple[float, int, tuple[str, ...]]]] = {}
+    for one in run.read("candidates", Candidate):
+        chains.setdefault(one.point, []).append((one.scores[CHAIN], -one.index, (one.state, *one.chain)))
+    expected = set()
+    for group in chains.values():
+        (high, _, better), (low, _, worse) = max(group), min(group)
+        if high - low >= 1e-6:
+            before = [state for state, other in zip(better, worse, strict=True) if state == other]
+            at = next(place for place, state in enumerate(better) if state != worse[place])
+            assert list(better[:at]) == before[:at]
+            expected.add((better[at], worse[at]))
+    assert expected
+    assert expected <= {(pair.chosen, pair.rejected) for pair in found}
+    assert all(pair.chosen != pair.rejected for pair in found)
+    assert [variant.imitates(number) for number in range(4)] == [True, True, False, False]
+    assert [variant_of("dssr", WRITER).imitates(number) for number in range(3)] == [True, False, False]
+    assert variant_of("chains", WRITER).imitates(9)
+
+
 def test_the_first_chain_is_greedy_and_the_line_goes_on_from_its_adapter(line: Path) -> None:
     """Catches a comparison with something else than the greedy chain, and rounds that start afresh."""
     greedy = [one for one in Run.open(line / "round-0").read("candidates", Candidate) if one.index == 0]

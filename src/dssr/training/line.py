@@ -198,7 +198,7 @@ class Line:
     def fit(self, work: Round, extra: int = 0) -> bool:
         """Train the round's adapter from its stored data; False when there is nothing to learn from."""
         number, writer = work.number, self.config.writer
-        imitates = number == 0 or self.variant.chains is not None
+        imitates = self.variant.imitates(number)
         examples = work.examples(self.archive) if imitates else []
         preferences = [] if imitates else work.preferences(self.archive)
         adapter_folder(self.directory, number).parent.mkdir(parents=True, exist_ok=True)
@@ -232,12 +232,13 @@ class Line:
         write_adapter(adapter_folder(self.directory, number, extra), found, card)
 
     def _fit(self, number: int, extra: int = 0) -> "Fit":
-        """How a round trains: round 0 and all rounds of chains by SFT, the others by DPO."""
+        """How a round trains: by SFT where it imitates, else by DPO."""
         from dssr.training.fit import Fit
 
         model, writer, name = self.config.writer_model, self.config.writer, self.variant.name
         chains, folder = self.variant.chains is not None, adapter_name(number, extra)
-        first, imitation = number == 0 or chains, writer.chain_learning_rate if chains else writer.sft_learning_rate
+        first, imitation = self.variant.imitates(number), writer.sft_learning_rate
+        imitation = writer.chain_learning_rate if chains else imitation
         seed = seed_of("fit", self.seed, number)
         return Fit(
             base=weights_folder(model.path),

@@ -219,9 +219,9 @@ def _training(trips: Sequence[EpisodeSize], frame: int, line: Line, number: int,
     config = line.config.writer
     length = sum(frame + trip.request + trip.budget for trip in trips) / len(trips)
     per_point = config.pairs_per_point * 2 * config.dpo_epochs
-    per_point = config.sft_epochs if number == 0 or line.variant.chains else per_point
+    per_point = config.sft_epochs if line.variant.imitates(number) else per_point
     points = _points(trips, line, longest)
-    if line.variant.chains:  # every write of a chain is learnt
+    if line.variant.chains and line.variant.imitates(number):  # every write of a chain is learnt
         texts = round(sum(wanted * (writes + 1) for wanted, kept in points for _, writes, _ in kept) * per_point)
     else:
         texts = round(sum(wanted * len(kept) for wanted, kept in points) * per_point)

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
+from itertools import islice
 from math import floor
 from operator import attrgetter
 from pathlib import Path
@@ -243,6 +244,8 @@ class Round:
 
     def preferences(self, archive: Archive) -> list[Preference]:
         """Later rounds: pairs far enough apart."""
+        if self.variant.chains:
+            return self._parted(archive)
         asked, writer = self._messages(archive), self.config.writer
         return [
             Preference(asked[pair.point], pair.chosen, pair.rejected)
@@ -277,21 +280,45 @@ class Round:
         return [one for one in drawn if not variant.reachable or one.reachable(agent.worlds.domain)]
 
     def _chained(self, archive: Archive) -> list[Example]:
-        played, groups = {one.episode.key: one for one in self._played()}, self.groups()
-        prompts, found = load_prompts(self.config.agent.prompts), []
+        """All writes of the chosen chain of every point."""
+        groups, found = self.groups(), []
         with closing(Worlds(archive)) as worlds:
-            for point in self.points():
+            for point, played in self._with_episodes():
                 rng = rng_of("chain", self.seed, self.number, point.key)
                 chosen = self.variant.learnt(groups[point.key], rng) if point.key in groups else None
-                one = played[point.episode]
-                system = prompts.writer(instruction_of(split_name(one.episode.job.cell.memory)[0]), point.budget)
-                with worlds.playing(one.episode.job.game) as world:
-                    view, previous = request_at(one.steps, point.step, world.goal)
-                    for place, state in enumerate((chosen.state, *chosen.chain) if chosen else ()):
-                        if place:
-                            view, _ = request_at(one.steps, point.step + place, world.goal)
-                        found.append(Example(writer_messages(system, view, previous), state))
-                        previous = state
+                found += self._writes(worlds, point, played, chosen) if chosen else []
+        return found
+
+    def _parted(self, archive: Archive) -> list[Preference]:
+        """The write at which two chains of a point part: until then they share their input, after it no more."""
+        groups, found = self.groups(), []
+        score, gap, most = self.variant.score, self.variant.gap, self.config.writer.pairs_per_point
+        with closing(Worlds(archive)) as worlds:
+            for point, played in self._with_episodes():
+                ranked = sorted(groups.get(point.key, ()), key=lambda one: (-one.scores[score], one.index))
+                for high, low in [*zip(ranked[: len(ranked) // 2], reversed(ranked), strict=False)][:most]:
+                    if high.scores[score] - low.scores[score] < gap:
+                        break
+                    both = (self._writes(worlds, point, played, one) for one in (high, low))
+                    parted = ((one, two) for one, two in zip(*both, strict=True) if one.reply != two.reply)
+                    found += [Preference(one.messages, one.reply, two.reply) for one, two in islice(parted, 1)]
+        return found
+
+    def _with_episodes(self) -> list[tuple[WritePoint, Played]]:
+        played = {one.episode.key: one for one in self._played()}
+        return [(point, played[point.episode]) for point in self.points()]
+
+    def _writes(self, worlds: Worlds, point: WritePoint, played: Played, chain: Candidate) -> list[Example]:
+        """Every request along a chain, with what was written."""
+        prompts, steps = load_prompts(self.config.agent.prompts), played.steps
+        system = prompts.writer(instruction_of(split_name(played.episode.job.cell.memory)[0]), point.budget)
+        found: list[Example] = []
+        with worlds.playing(played.episode.job.game) as world:
+            _, previous = request_at(steps, point.step, world.goal)
+            for place, state in enumerate((chain.state, *chain.chain), point.step):
+                view, _ = request_at(steps, place, world.goal)
+                found.append(Example(writer_messages(system, view, previous), state))
+                previous = state
         return found
 
     def _messages(self, archive: Archive) -> dict[str, tuple[Message, ...]]:

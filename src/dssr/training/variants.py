@@ -11,15 +11,16 @@ from dssr.errors import UsageError
 from dssr.measure.candidates import CHAIN, Candidate, Sampling
 from dssr.types import Record
 
-ChainChoice = Literal["best", "better", "random", "greedy"]
+ChainChoice = Literal["best", "pairs", "better", "random", "greedy"]
 CHAINS: dict[str, ChainChoice] = {
     "chains": "best",
+    "chains-pairs": "pairs",
     "chains-better": "better",
     "chains-random": "random",
     "chains-greedy": "greedy",
 }
 """Ways of training beyond the method, on whole chains of rewrites. The last two are controls: what they gain is gained
-by imitating oneself, without any choice."""
+by imitating oneself, without any choice. `pairs` goes on by preferring the better of two chains where they part."""
 MAIN = "dssr"
 """The variant whose candidates others learn from."""
 
@@ -50,6 +51,8 @@ class Variant(Record, frozen=True):
 
     chains: ChainChoice | None = None
     """Learns all writes of a whole sampled chain of rewrites, and which one of a point; None learns one write."""
+    pairs_from: int | None = 1
+    """The round from which on it learns preferences between two writes; before it, and always if None, it imitates."""
     horizon: int = 0
     """Steps within which a point's decisions lie."""
     fillers: tuple[tuple[int, ...], ...] = ()
@@ -70,7 +73,7 @@ class Variant(Record, frozen=True):
         greedy, best = chains[0], max(chains, key=lambda one: (one.scores[self.score], -one.index))
         if self.chains == "better":
             return best if best.scores[self.score] > greedy.scores[self.score] else None
-        return {"best": best, "greedy": greedy}.get(self.chains or "", rng.choice(list(chains)))
+        return {"random": rng.choice(list(chains)), "greedy": greedy}.get(self.chains or "", best)
 
     @property
     def by_return(self) -> bool:
@@ -81,6 +84,10 @@ class Variant(Record, frozen=True):
     def makes_data(self) -> bool:
         """Whether it has points and candidates of its own, or only ranks those of `dssr` anew."""
         return self.samples or self.by_return
+
+    def imitates(self, number: int) -> bool:
+        """Whether a round imitates the best; otherwise it prefers the better to the worse."""
+        return self.pairs_from is None or number < self.pairs_from
 
     def collects(self, number: int) -> bool:
         """Whether it plays its own episodes in this round."""
@@ -148,7 +155,10 @@ def variant_of(name: str, config: WriterConfig) -> Variant:
             "first": 1,
             "collects_from": 2,
         },
-        **{other: {"chains": choice, **chains} for other, choice in CHAINS.items()},
+        **{
+            other: {"chains": choice, "pairs_from": config.chain_imitated if choice == "pairs" else None, **chains}
+            for other, choice in CHAINS.items()
+        },
     }
     if name not in changes:
         raise UsageError(f"There is no variant {name!r}; use one of {', '.join(every_name(config))}.")
