@@ -3,11 +3,12 @@ slow; `python -m tests.faults` runs them in full and keeps the figures that docs
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
-from tests.faults import cases, fuzz, kills
+from tests.faults import cases, fuzz, kills, warm
 
 from dssr.worlds.archive import Archive
 
@@ -23,6 +24,12 @@ def kill_cases(archive: Archive, tmp_path_factory: pytest.TempPathFactory) -> di
     return {case.name: case for case in cases.kill_cases(archive, tmp_path_factory.mktemp("cases"))}
 
 
+@pytest.fixture(scope="module")
+def warm_workers() -> Iterator[None]:
+    with warm.workers():
+        yield
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -31,9 +38,13 @@ def kill_cases(archive: Archive, tmp_path_factory: pytest.TempPathFactory) -> di
         for name in (verb, f"{verb}, 2 workers")
     ],
 )
-def test_a_kill_anywhere_loses_nothing(name: str, kill_cases: dict[str, kills.Case], tmp_path: Path) -> None:
+def test_a_kill_anywhere_loses_nothing(
+    name: str, kill_cases: dict[str, kills.Case], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """Catches records lost, doubled or joined, other rows and other adapters after a kill; at a share of the
     operations, since each is tried by `python -m tests.faults kills --every`."""
+    if name.endswith("workers"):
+        request.getfixturevalue("warm_workers")
     case = kill_cases[name]
     found = kills.kill_everywhere(case, tmp_path, case.stride)
     assert 0 < found.kills <= found.operations
@@ -83,12 +94,12 @@ def test_the_harness_notices_lost_work(tmp_path: Path) -> None:
             os.write(descriptor, b"more words\n")
             os.close(descriptor)
 
-    found = kills.kill_everywhere(kills.Case("careless", careless), tmp_path / "case", 1)
-    assert (found.operations, found.kills, found.same) == (
-        5,
-        5,
-        1,
-    )  # two new files, two writes; a folder's loss is none
+    case, notes = kills.Case("careless", careless), tmp_path / "notes"
+    found = kills.kill_everywhere(case, tmp_path / "case", 1, notes)
+    assert (found.operations, found.kills, found.same) == (5, 5, 1)  # new files and writes; a folder's loss is none
+    notes.write_bytes(b"".join(notes.read_bytes().splitlines(keepends=True)[:3]))  # a sweep that ended there goes on
+    assert kills.kill_everywhere(case, tmp_path / "again", 1, notes) == found
+    assert len(notes.read_bytes().splitlines()) == 5
 
 
 def test_the_page_shows_the_stored_figures() -> None:
