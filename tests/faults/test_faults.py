@@ -1,8 +1,11 @@
 """The fault harness: kills at durable operations, and mutations of whatever dssr reads. Each takes minutes, so most are
 slow; `python -m tests.faults` runs them in full and keeps the figures that docs/trust.md shows."""
 
+import importlib
 import json
 import os
+import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import msgspec
 import pytest
 from tests.faults import cases, fuzz, kills, warm
 
+from dssr.measure.diagnose import diagnose
 from dssr.worlds.archive import Archive
 
 RESULTS = Path(__file__).with_name("results.json")
@@ -58,6 +62,38 @@ def test_a_served_model_that_never_repeats_itself_leaves_no_mixed_record(archive
     assert found["kills"] == 8
     assert found["episodes"] > 0
     assert found["mixed"] == 0
+
+
+PLUGGED = """
+LIMIT = 3
+class Memory:
+    def __init__(self, kit):
+        pass
+    async def write(self, view, previous):
+        return "word " * LIMIT
+"""
+
+
+def test_a_plug_in_edited_between_kill_and_resume_is_refused(
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches a run that is half by one memory and half by another although only a constant beside the class differs:
+    refused by name, and continued once the module is as it was."""
+    monkeypatch.syspath_prepend(tmp_path)
+    config, module = cases.scripted(archive, tmp_path / "data"), tmp_path / "edited_memory.py"
+
+    def work(place: Path, resume: bool) -> None:
+        diagnose(config, ["edited_memory:Memory"], [24], [0], out=place, resume=resume)
+
+    for text, ended in ((PLUGGED, -signal.SIGKILL), (PLUGGED.replace("3", "4"), 1), (PLUGGED, 0)):
+        module.write_text(text)
+        importlib.invalidate_caches()
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+        resume = (tmp_path / "run").exists()
+        kill_at = None if resume else 20
+        assert kills.attempt(work, tmp_path / "run", resume, kill_at) == ended, (tmp_path / "told").read_text()
+        if ended == 1:
+            assert "other settings (the content of edited_memory:Memory)" in (tmp_path / "told").read_text()
 
 
 @pytest.mark.slow
