@@ -4,6 +4,7 @@ slow; `python -m tests.faults` runs them in full and keeps the figures that docs
 import importlib
 import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import Iterator
@@ -155,3 +156,11 @@ def test_the_page_shows_the_stored_figures() -> None:
             assert f"{stored[name]['figures']['kills']} kills" in page
     for one in stored.values():
         assert one["command"] in page
+
+
+def test_the_page_names_tests_that_exist() -> None:
+    """Catches a promise whose test was renamed or taken away."""
+    written = "\n".join(file.read_text() for file in PAGE.parents[1].glob("tests/**/test_*.py"))
+    for promise in [line for line in PAGE.read_text().splitlines() if "`test_" in line]:
+        for name in re.findall(r"`(test_\w+)`", promise):
+            assert f"def {name}(" in written, name
