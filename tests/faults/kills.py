@@ -98,9 +98,8 @@ def kill_everywhere(case: Case, folder: Path, stride: int, notes: Path | None = 
             with notes.open("ab") as file:
                 file.write(msgspec.json.encode(done[number]) + b"\n")
         shutil.rmtree(place)
-    tries = [one for number, one in done.items() if (number - 1) % stride == 0]
-    same, left = sum(one.same for one in tries), sum(one.left_over for one in tries)
-    return Killed(case.name, int((folder / COUNT).read_text()), len(tries), same, left)
+    same, left = sum(one.same for one in done.values()), sum(one.left_over for one in done.values())
+    return Killed(case.name, int((folder / COUNT).read_text()), len(done), same, left)
 
 
 def noted(notes: Path | None, case: Case) -> dict[int, Try]:
