@@ -86,15 +86,20 @@ def test_a_plug_in_edited_between_kill_and_resume_is_refused(
     def work(place: Path, resume: bool) -> None:
         diagnose(config, ["edited_memory:Memory"], [24], [0], out=place, resume=resume)
 
-    for text, ended in ((PLUGGED, -signal.SIGKILL), (PLUGGED.replace("3", "4"), 1), (PLUGGED, 0)):
+    def attempt(text: str, name: str, resume: bool = False, kill_at: int | None = None) -> tuple[int, str]:
         module.write_text(text)
         importlib.invalidate_caches()
         shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
-        resume = (tmp_path / "run").exists()
-        kill_at = None if resume else 20
-        assert kills.attempt(work, tmp_path / "run", resume, kill_at) == ended, (tmp_path / "told").read_text()
-        if ended == 1:
-            assert "other settings (the content of edited_memory:Memory)" in (tmp_path / "told").read_text()
+        return kills.attempt(work, tmp_path / name, resume, kill_at), (tmp_path / "told").read_text()
+
+    assert attempt(PLUGGED, "whole", kill_at=kills.NEVER) == (0, "")  # also plays all steps, which are stored then
+    half = int((tmp_path / kills.COUNT).read_text()) // 2
+    assert attempt(PLUGGED, "run", kill_at=half)[0] == -signal.SIGKILL
+    ended, told = attempt(PLUGGED.replace("3", "4"), "run", resume=True)
+    assert ended == 1
+    assert "other settings (the content of edited_memory:Memory)" in told
+    assert attempt(PLUGGED, "run", resume=True) == (0, "")
+    assert kills.content(tmp_path / "run") == kills.content(tmp_path / "whole")
 
 
 @pytest.mark.slow
