@@ -21,7 +21,9 @@ class Plain:
     def __init__(self, folder: str, labels: Sequence[int]) -> None:
         from transformers import AutoModelForCausalLM
 
-        self.model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        self.model: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, trust_remote_code=False
+        ).eval()
         self.labels = torch.tensor(labels)
         self.end = int(self.model.generation_config.eos_token_id)
         self.filler = int(self.model.config.pad_token_id)

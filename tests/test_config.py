@@ -146,6 +146,24 @@ def test_every_number_is_bounded() -> None:
             assert isinstance(kind, msgspec.inspect.IntType) or (kind.le, kind.lt) != (None, None), key
 
 
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_no_fraction_is_nan_or_infinite(value: str, tmp_path: Path) -> None:
+    """Catches a key that takes what no comparison refuses: a run with it ends in numbers that cannot be stored."""
+    every = numbers(msgspec.inspect.type_info(Config), "")
+    found = {key for key, kind in every if isinstance(kind, msgspec.inspect.FloatType)}
+    path, refused = tmp_path / "mine.toml", set()
+    for key in sorted(found):
+        section, _, name = key.rpartition(".")
+        for given in (value, f"[{value}]"):
+            path.write_text('name = "a"\n' + (f"[{section}]\n" if section else "") + f"{name} = {given}\n")
+            with pytest.raises(ConfigError) as caught:
+                configs.load(str(path))
+            if "must be a finite number" in str(caught.value):
+                refused.add(key)
+    assert refused == found
+    assert len(found) > 23
+
+
 def test_a_configuration_made_in_python_is_checked_alike() -> None:
     """Catches a check that only files get."""
     configs.check(Config(name="a"))

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 import msgspec
-from tests.faults import cases, fuzz, kills
+from tests.faults import cases, fuzz, kills, warm
 
 from dssr.worlds.archive import Archive
 from dssr.worlds.shipped import unpack
@@ -44,6 +44,7 @@ def main() -> None:
     )
     parser.add_argument("--stride", type=int, help="kill at every so many operations")
     parser.add_argument("--case", action="append", help="only this case of the kills; the others keep their figures")
+    parser.add_argument("--notes", type=Path, help="file with the kills done so far: a sweep that was ended goes on")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -53,11 +54,11 @@ def main() -> None:
         if asked.what == "fuzz":
             keep("fuzz", f"fuzz --cases {asked.cases}", fuzz.table(archive, folder, asked.cases))
         elif asked.what == "kills":
-            for one in cases.kill_cases(archive, folder):
-                if not asked.case or one.name in asked.case:
-                    keep_kills(
-                        kills.kill_everywhere(one, folder / one.slug, 1 if asked.every else asked.stride or one.stride)
-                    )
+            wanted = [one for one in cases.kill_cases(archive, folder) if one.name in (asked.case or [one.name])]
+            with warm.workers():
+                for one in wanted:
+                    stride = 1 if asked.every else asked.stride or one.stride
+                    keep_kills(kills.kill_everywhere(one, folder / one.slug, stride, asked.notes))
         elif asked.what == "line":
             keep("line", f"line --kills {asked.kills}", cases.killed_line(archive, folder, asked.kills))
         else:

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from dssr.types import Record
 
 Work = Callable[[Path, bool], object]
@@ -50,6 +52,16 @@ class Case:
         return self.name.replace(", ", "-").replace(" ", "-")
 
 
+class Try(Record, frozen=True):
+    """One kill, and what the resume made of it."""
+
+    case: str
+    number: int
+    """Of the operation at which it was killed."""
+    same: bool
+    left_over: int
+
+
 class Killed(Record, frozen=True):
     """What became of the kills of one case."""
 
@@ -63,23 +75,38 @@ class Killed(Record, frozen=True):
     """Drafts that were still there after the resume."""
 
 
-def kill_everywhere(case: Case, folder: Path, stride: int) -> Killed:
-    """Kill at every operation, or every `stride`-th, each time in a fresh folder, and resume."""
+def kill_everywhere(case: Case, folder: Path, stride: int, notes: Path | None = None) -> Killed:
+    """Kill at every operation, or every `stride`-th, each time in a fresh folder, and resume.
+
+    What became of each kill is added to the `notes`; those that are there already are not done again.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     case.work(folder / "whole", False)  # here, so that every try finds all modules loaded
-    expected, kills, same, left = content(folder / "whole"), 0, 0, 0
+    expected, done = content(folder / "whole"), noted(notes, case)
     for number in range(1, NEVER, stride):
+        if number in done:
+            continue
         place = folder / str(number)
         ended = attempt(case.work, place, False, kill_at=number)
         if ended == 0:
             break
         assert ended == -signal.SIGKILL, (folder / "told").read_text()
-        kills += 1
         assert attempt(case.work, place, True) == 0, (folder / "told").read_text()
-        same += content(place) == expected
-        left += sum(1 for _ in folder.rglob("*.part"))
+        left = sum(1 for _ in folder.rglob("*.part"))
+        done[number] = Try(case.name, number, content(place) == expected, left)
+        if notes is not None:
+            with notes.open("ab") as file:
+                file.write(msgspec.json.encode(done[number]) + b"\n")
         shutil.rmtree(place)
-    return Killed(case.name, int((folder / COUNT).read_text()), kills, same, left)
+    same, left = sum(one.same for one in done.values()), sum(one.left_over for one in done.values())
+    return Killed(case.name, int((folder / COUNT).read_text()), len(done), same, left)
+
+
+def noted(notes: Path | None, case: Case) -> dict[int, Try]:
+    """The kills of a case that were done before, by the number of the operation."""
+    lines = notes.read_bytes().splitlines() if notes is not None and notes.exists() else []
+    found = [msgspec.json.decode(line, type=Try) for line in lines]
+    return {one.number: one for one in found if one.case == case.name}
 
 
 def kill_again_and_again(

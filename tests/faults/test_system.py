@@ -39,8 +39,10 @@ def here(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 COMMAND = """
-import resource, signal, sys
-room = int(sys.argv.pop(1))
+import ctypes, resource, signal, sys
+room, bare = int(sys.argv.pop(1)), int(sys.argv.pop(1))
+if bare:
+    assert ctypes.CDLL(None).capset((ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()) == 0
 if room:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
@@ -50,17 +52,20 @@ sys.exit(run())
 """
 
 
-def told(words: list[str], room: int = 0) -> tuple[int, str]:
-    """Exit code and output of a command; with `room`, no file can grow beyond so many bytes, as on a full disk.
+def told(words: list[str], room: int = 0, bare: bool = False) -> tuple[int, str]:
+    """Exit code and output of a command; with `room`, no file can grow beyond so many bytes, as on a full disk; `bare`
+    of the rights of root, to whom no place is closed.
 
     In a process of its own: threads of libraries that this one has started would not be there in a fork of it.
     """
-    done = subprocess.run([sys.executable, "-c", COMMAND, str(room), *words], capture_output=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, str(room), str(int(bare)), *words], capture_output=True, check=False
+    )
     return done.returncode, (done.stdout + done.stderr).decode(errors="replace")
 
 
-def in_one_sentence(words: list[str], room: int = 0) -> str:
-    code, output = told(words, room)
+def in_one_sentence(words: list[str], room: int = 0, bare: bool = False) -> str:
+    code, output = told(words, room, bare)
     assert code in (1, 2), output
     assert "Traceback" not in output, output
     last = [line for line in output.splitlines() if line.strip()]
@@ -68,37 +73,53 @@ def in_one_sentence(words: list[str], room: int = 0) -> str:
     return output
 
 
+WRITING = [
+    ["report", "RUN", "--out"],
+    ["export", "csv", "RUN", "--out"],
+    ["export", "parquet", "RUN", "--out"],
+    ["export", "inspect", "RUN", "--out"],
+    ["diagnose", "-c", "mine.toml", "-m", "full", "--out"],
+    ["games", "make", "-c", "mine.toml", "--archive"],
+    ["cache", "show", "-c"],
+    ["cache", "clear", "-c"],
+]
+"""Commands, each to be followed by the place that it writes to."""
+
+
+def asked(words: list[str], run: Path, place: str) -> list[str]:
+    """The command with its place; a cache lies in the data folder of a configuration."""
+    if words[0] == "cache":
+        Path("cached.toml").write_text(f'base = "scripted"\ndata = "{place}"\ncache_gib = 1.0\n')
+    last = "cached.toml" if words[0] == "cache" else place
+    return [*(str(run) if word == "RUN" else word for word in words), last]
+
+
 @pytest.mark.parametrize("out", ["file/inside", LONG])
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["report", "RUN", "--out"],
-        ["export", "csv", "RUN", "--out"],
-        ["export", "parquet", "RUN", "--out"],
-        ["export", "inspect", "RUN", "--out"],
-        ["diagnose", "-c", "mine.toml", "-m", "full", "--out"],
-        ["games", "make", "-c", "mine.toml", "--archive"],
-    ],
-)
+@pytest.mark.parametrize("words", WRITING)
 def test_a_place_that_cannot_be(here: Path, measured: Path, words: list[str], out: str) -> None:
     """Catches tracebacks where a folder is a file, or a name is too long."""
-    in_one_sentence([str(measured) if word == "RUN" else word for word in [*words, out]])
-    assert sorted(path.name for path in here.iterdir()) == ["file", "mine.toml"]
+    in_one_sentence(asked(words, measured, out))
+    assert {path.name for path in here.iterdir()} <= {"file", "mine.toml", "cached.toml"}
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["report", "RUN", "--out", "out"],
-        ["export", "csv", "RUN", "--out", "out"],
-        ["export", "parquet", "RUN", "--out", "out"],
-        ["diagnose", "-c", "mine.toml", "-m", "full", "--out", "out"],
-    ],
-)
+@pytest.mark.parametrize("words", WRITING)
+def test_a_place_that_is_read_only(here: Path, measured: Path, words: list[str]) -> None:
+    """Catches tracebacks where nothing may be written, and a left-over beside the place."""
+    (here / "closed").mkdir(0o555)
+    assert "denied" in in_one_sentence(asked(words, measured, "closed/out"), bare=True)
+    assert {path.name for path in here.rglob("*")} <= {"file", "mine.toml", "cached.toml", "closed"}
+
+
+ROOM = 2000
+
+
+@pytest.mark.parametrize("words", [words for words in WRITING if words[1] != "inspect"])
 def test_a_full_disk(here: Path, measured: Path, words: list[str]) -> None:
-    """Catches tracebacks on a full disk, and a file that passes for a whole one."""
-    in_one_sentence([str(measured) if word == "RUN" else word for word in words], room=2000)
-    assert not list(here.glob("out/summary.json")) + list(here.glob("out/*.html"))
+    """Catches tracebacks on a full disk, and a file that passes for a whole one: one that was cut has all its room."""
+    in_one_sentence(asked(words, measured, "out"), room=ROOM)
+    files = [file for file in (here / "out").rglob("*") if file.is_file()]
+    assert [file.name for file in files if file.suffix == ".part" or file.stat().st_size >= ROOM] == []
+    assert not [file for file in files if file.name in ("summary.json", "index.html", "manifest.jsonl")]
 
 
 @pytest.mark.parametrize("name", ["run.json", "summary.json", "digests.json", "episodes.jsonl", "audits.jsonl"])

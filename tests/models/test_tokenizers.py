@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tiny import make_tokenizer
+from tokenizers import Regex, pre_tokenizers
 
 from dssr.errors import ModelError
 from dssr.models.base import Message
@@ -42,6 +43,20 @@ def test_plain_text_survives(text: str) -> None:
     ids = TOKENIZER.encode(text)
     assert END not in ids
     assert TOKENIZER.decode(ids) == text
+
+
+def test_a_panic_is_one_sentence() -> None:
+    """Catches a text that ends the program: the library's panic is no ordinary exception. Patterns of real tokenizers
+    panic at millions of characters, this one at a few."""
+    inner = make_tokenizer()
+    words = pre_tokenizers.Split(Regex(r"(?:\w+\s?)+[.!]|."), "isolated")
+    inner.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, inner.backend_tokenizer.pre_tokenizer])
+    panicking, text = HFTokenizer(inner, "tiny"), "ab " * 400
+    for encode in (panicking.encode, panicking.encode_with_starts, panicking.encode_control):
+        with pytest.raises(ModelError, match="The tokenizer of tiny cannot cut a text of 1,200 characters"):
+            encode(text)
+    with pytest.raises(ModelError, match="cannot cut"):
+        panicking.chat([Message("user", text)])
 
 
 def test_all_labels_are_single_tokens() -> None:

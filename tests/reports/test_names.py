@@ -2,6 +2,8 @@
 
 import csv
 import io
+import json
+import re
 from pathlib import Path
 
 import polars
@@ -10,7 +12,7 @@ from rich.console import Console
 from tests.reports.synthetic import make_run
 
 from dssr.cli import report as command
-from dssr.cli.options import emit
+from dssr.cli.options import emit, say, tell
 from dssr.measure.study import Study
 from dssr.record.run import Run
 from dssr.reports.page import study_view
@@ -87,6 +89,25 @@ def test_markup_in_headings_is_text(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert shown.count(MARKUP) == 3 + 3 + 4
     assert "\x1b" not in shown
+
+
+def test_no_word_reaches_the_terminal_but_by_the_one_that_cleans_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """Catches a command that prints a model's, a server's or a log's words as they are, which a terminal obeys; JSON
+    for programs loses nothing."""
+    hostile = "a\x1b[2J\x07\x9b31m\u202eb"
+    printed = re.compile(r"\btyper\.echo\(|\bclick\.|\bprint_exc\b|(?<![\w.])print\(")
+    for module in sorted(Path(command.__file__).parent.glob("*.py")):
+        found = [line.strip() for line in module.read_text().splitlines() if printed.search(line)]
+        assert found == (["typer.echo(printable(text), err=err, nl=nl)"] if module.name == "options.py" else []), module
+    tell(hostile)
+    say(hostile)
+    emit([{hostile: hostile}], title=hostile)
+    emit({hostile: hostile})
+    Console(width=100).print(terminal(Table("t", hostile, (Column("memory", hostile),), (Named(hostile, 0),), hostile)))
+    emit({hostile: [hostile]}, as_json=True)
+    shown = capsys.readouterr()
+    assert not set("\x1b\x07\x9b\u202e") & set(shown.out + shown.err)
+    assert json.loads(shown.out.splitlines()[-1]) == {hostile: [hostile]}
 
 
 def test_the_level_of_intervals_is_the_setting(tmp_path: Path) -> None:

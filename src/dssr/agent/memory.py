@@ -34,7 +34,7 @@ from dssr.agent.prompts import (
     writer_messages,
 )
 from dssr.errors import BudgetError, ConfigError, DssrError, ModelError
-from dssr.models.base import Generate, Message, Model, Tokenizer
+from dssr.models.base import MOST_CHARACTERS, Generate, Message, Model, Tokenizer
 from dssr.seeds import SEED_BITS, digest_of, seed_of
 from dssr.types import Record, View, Write
 
@@ -391,10 +391,6 @@ class OracleB:
 
 
 _BUDGETED: dict[str, Callable[[int, Tokenizer], Reference]] = {"lastk": LastK, "mask": Masked, ORACLE_B: OracleB}
-
-
-MOST_CHARACTERS = 200_000
-"""Of a reply: far more than any budget holds, and what tokenizers take without a panic."""
 
 
 def enforce(reply: str, budget: int, tokenizer: Tokenizer) -> Write:

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from dssr.cli import options
-from dssr.cli.options import WIDE, emit, say
-from dssr.models.guard import printable
+from dssr.cli.options import WIDE, emit, say, tell
 
 WORSE = 3
 """Exit code where B is shown to be worse."""
@@ -64,11 +63,11 @@ def compare(
         rows = [{**flat(row), "sentence": row.sentence} for row in found.rows]
         emit({**msgspec.to_builtins(found), "rows": rows, "worse": worse if fail_if_worse else None}, True)
     elif as_markdown:
-        typer.echo(comparison_markdown(found), nl=False)
+        tell(comparison_markdown(found), nl=False)
     else:
         Console(width=None if sys.stdout.isatty() else WIDE).print(terminal(comparison_table(found)))
         for row in found.verdicts:
-            typer.echo(printable(row.sentence))
+            tell(row.sentence)
     if worse:
         say(f"B is worse by {metric}: exit code {WORSE}")
         raise typer.Exit(WORSE)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from dssr.cli import options
-from dssr.cli.options import emit, progress, say, with_bounds
+from dssr.cli.options import emit, progress, say, tell, with_bounds
 from dssr.errors import ModelError, UsageError
-from dssr.models.guard import printable
 from dssr.types import Split, Workers
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def demo(
             )
     show(study)
     made = report(study, out=out / f"{settings.name}-report", forms=["page"])
-    typer.echo(f"page: {made.page}  (open it in a browser)")
+    tell(f"page: {made.page}  (open it in a browser)")
 
 
 def diagnose(
@@ -148,17 +147,17 @@ def plan(
         return
     lines = [*rows, {"work": "total", **{name: total[name] for name in rows[0] if name != "work"}}]
     emit([{name: value for name, value in line.items() if name not in timed} for line in lines])
-    typer.echo(f"{found.episodes} episodes; the second figures are for episodes that all run to their limit.")
+    tell(f"{found.episodes} episodes; the second figures are for episodes that all run to their limit.")
     if total["hours"] is not None and total["most_hours"] is not None:
-        typer.echo(f"time: {duration(total['hours'])} to {duration(total['most_hours'])}")
+        tell(f"time: {duration(total['hours'])} to {duration(total['most_hours'])}")
     if found.shared is not None:
         one = found.shared
-        typer.echo(
+        tell(
             f"with {one.workers} workers: {duration(one.hours)}, {one.efficiency:.0%} of it computing; longest are "
             f"{one.bottleneck}; more than {one.useful} workers would wait for the largest shard"
         )
     if total["cost"] is not None:
-        typer.echo(f"cost: {total['cost']:.2f} to {total['most_cost']:.2f} in the currency of the prices")
+        tell(f"cost: {total['cost']:.2f} to {total['most_cost']:.2f} in the currency of the prices")
 
 
 def lag(
@@ -184,7 +183,7 @@ def lag(
         return
     emit(summary["chunks"], title="the chunk that decisions hang on")
     emit(summary["bins"], title="regret by relevance lag")
-    typer.echo(f"run: {made.path}")
+    tell(f"run: {made.path}")
 
 
 def show(study: "Study", as_json: bool = False) -> None:
@@ -205,10 +204,10 @@ def show(study: "Study", as_json: bool = False) -> None:
             ]
         )
         for row in summary["answers"]:
-            typer.echo(row["sentence"])
+            tell(row["sentence"])
         for cause, count in causes(run):
-            typer.echo(printable(f"{count} × {cause}"))
-        typer.echo(f"run: {run.path}; page and tables: dssr report {run.path}; its episodes: dssr episodes {run.path}")
+            tell(f"{count} × {cause}")
+        tell(f"run: {run.path}; page and tables: dssr report {run.path}; its episodes: dssr episodes {run.path}")
     if summary["errors"] == summary["episodes"]:
         raise ModelError(f"Every episode failed, so {run.path} measures nothing.")
     if summary["errors"] or summary["problems"]:

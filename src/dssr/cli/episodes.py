@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dssr.cli import options
-from dssr.cli.options import emit, say
+from dssr.cli.options import emit, say, tell
 from dssr.errors import DssrError, LeakError, ModelError, RecordError, UsageError
-from dssr.models.guard import printable
 
 if TYPE_CHECKING:
     from dssr.types import Played, Step
@@ -165,8 +164,8 @@ def check(run: options.Run, as_json: options.Json = False) -> None:
 def show(played: "Played", first: int = 0) -> None:
     """Print an episode, or the part of it from one step on."""
     for step in played.steps[first:]:
-        typer.echo(printable(told(step)))
-    typer.echo("")
+        tell(told(step))
+    tell("")
     emit(outcome(played))
 
 

@@ -18,9 +18,8 @@ import typer
 
 import dssr
 from dssr.cli import options, start
-from dssr.cli.options import emit, say
+from dssr.cli.options import emit, say, tell
 from dssr.errors import DssrError, UsageError, in_one_sentence
-from dssr.models.guard import printable
 from dssr.settings import names
 from dssr.types import Record
 
@@ -52,7 +51,7 @@ def build() -> typer.Typer:
 
 def _print_version(asked: bool) -> None:
     if asked:
-        typer.echo(dssr.__version__)
+        tell(dssr.__version__)
         raise typer.Exit
 
 
@@ -75,8 +74,8 @@ def run() -> int:
             build()()
     except DssrError as error:
         if options.SPEECH.debug:
-            traceback.print_exc()
-        typer.echo(printable(f"dssr: {error}"), err=True)
+            tell(traceback.format_exc(), err=True)
+        tell(f"dssr: {error}", err=True)
         return error.exit_code
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
@@ -128,7 +127,7 @@ def doctor(as_json: options.Json = False) -> None:
         emit(rows, True)
         return
     emit([{**row, "ready": "yes" if row["ready"] else "no"} for row in rows])
-    typer.echo(f"configurations: {', '.join(names())}")
+    tell(f"configurations: {', '.join(names())}")
 
 
 def _base() -> list[Finding]:

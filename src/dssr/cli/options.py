@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from dssr.models.guard import printable
+from dssr.models.guard import printable, spelled
 from dssr.types import Counts, Progress, Standing, WorkerStanding
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ SPEECH = Speech()
 def emit(result: Row | Sequence[Row], as_json: bool = False, title: str | None = None) -> None:
     """Print a result: JSON for programs, a table (rows) or a list of names (one mapping) for people."""
     if as_json:
-        typer.echo(msgspec.json.encode(result).decode())
+        tell(spelled(msgspec.json.encode(result).decode()))
         return
     from rich.console import Console
     from rich.table import Column, Table
@@ -108,13 +108,13 @@ def emit(result: Row | Sequence[Row], as_json: bool = False, title: str | None =
     if isinstance(result, Mapping):
         table = Table("", "", show_header=False, title=heading, box=None)
         for name, value in result.items():
-            table.add_row(Text(str(name)), Text(cell(value)))
+            table.add_row(Text(printable(str(name))), Text(cell(value)))
     elif not result:
         console.print("nothing to show")
         return
     else:
         columns = list(dict.fromkeys(name for row in result for name in row))
-        table = Table(*map(Column, map(Text, columns)), title=heading)
+        table = Table(*(Column(Text(printable(name))) for name in columns), title=heading)
         for row in result:
             table.add_row(*(Text(cell(row.get(name))) for name in columns))
     console.print(table)
@@ -144,10 +144,15 @@ def with_bounds(row: Row, name: str, unit: "Unit" = "nats") -> str:
     return Interval.stored(row[name], row[f"{name}_low"], row[f"{name}_high"]).text(unit)
 
 
+def tell(text: str, err: bool = False, nl: bool = True) -> None:
+    """Print words, among which may be those of models, servers and logs: whatever a terminal would obey is left out."""
+    typer.echo(printable(text), err=err, nl=nl)
+
+
 def say(text: str) -> None:
     """A remark for people, apart from the result."""
     if not SPEECH.quiet:
-        typer.echo(printable(text), err=True)
+        tell(text, err=True)
 
 
 class _Remarks(logging.Handler):

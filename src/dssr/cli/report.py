@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from dssr.cli import options
-from dssr.cli.options import WIDE, emit, say
+from dssr.cli.options import WIDE, emit, say, tell
 from dssr.models.guard import printable
 
 if TYPE_CHECKING:
@@ -92,9 +92,9 @@ def _print(made: "Report", everything: bool) -> None:
     for gone in made.absent if everything else ():
         say(f"no table {gone.name}: {gone.reason}")
     if made.page is not None:
-        typer.echo(f"page: {made.page}")
+        tell(f"page: {made.page}")
     elif made.files:
-        typer.echo(f"{len(made.files)} files in {Path(made.files[0]).parent}")
+        tell(f"{len(made.files)} files in {Path(made.files[0]).parent}")
 
 
 def transfer(runs: options.Runs, as_json: options.Json = False) -> None:
@@ -134,9 +134,9 @@ def decompose(
         return
     Console(width=None if sys.stdout.isatty() else WIDE).print(terminal(found.table()))
     for row in found.rows:
-        typer.echo(printable(f"{row.memory}: {row.sentence}"))
+        tell(f"{row.memory}: {row.sentence}")
     if page is not None:
-        typer.echo(f"page: {page}")
+        tell(f"page: {page}")
 
 
 def inspect(run: options.Run, out: ExportFolder, as_json: options.Json = False) -> None:

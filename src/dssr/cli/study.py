@@ -10,9 +10,8 @@ import msgspec
 import typer
 
 from dssr.cli import options
-from dssr.cli.options import emit, progress
+from dssr.cli.options import emit, progress, tell
 from dssr.errors import UsageError
-from dssr.models.guard import printable
 from dssr.types import Workers
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ def write(config: options.Config = options.DEFAULT_CONFIG) -> None:
 
     entries = gates(config, write=True)
     count = sum(entry.kind == "gate" for entry in entries)
-    typer.echo(f"{count} gates stand in {ledger_of(load(config)).path}")
+    tell(f"{count} gates stand in {ledger_of(load(config)).path}")
 
 
 def amend(gate: Gate, text: Text, config: options.Config = options.DEFAULT_CONFIG) -> None:
@@ -141,8 +140,8 @@ def judge(
         return
     emit([msgspec.to_builtins(check) for check in found.checks], title=found.statement)
     for note in found.notes:
-        typer.echo(note)
-    typer.echo(verdict_word(found))
+        tell(note)
+    tell(verdict_word(found))
 
 
 def show(config: options.Config = options.DEFAULT_CONFIG, as_json: options.Json = False) -> None:
@@ -209,7 +208,7 @@ def approve(
     if not yes:
         asked = asked_for(config, memory or (), budget or (), filler or (), lag=lag)
         would = f"This lets one run see {len(asked['games'])} test games, once: {grid_line(asked)}."
-        typer.echo(printable(would), err=True)
+        tell(would, err=True)
         typer.confirm("Approve it?", abort=True, err=True)
     made = work(text, config, memory or (), budget or (), filler or (), lag=lag)
     run, asked = made.run, made.run.arguments

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from dssr.cli import options
-from dssr.cli.options import emit, progress, say, with_bounds
+from dssr.cli.options import emit, progress, say, tell, with_bounds
 from dssr.errors import UsageError
-from dssr.models.guard import printable
 
 if TYPE_CHECKING:
     from dssr.measure.study import Study
@@ -118,7 +117,7 @@ def _plan(
         return
     emit([*rows, {"work": "total", **total}])
     if found.total["cost"] is not None:
-        typer.echo(f"cost: {found.total['cost']:.3g} in the currency of the prices")
+        tell(f"cost: {found.total['cost']:.3g} in the currency of the prices")
 
 
 def _tell(study: "Study", as_json: bool) -> None:
@@ -145,10 +144,10 @@ def _tell(study: "Study", as_json: bool) -> None:
         emit(summary["blame"][:10], title="rewrites that lost some")
     say(summary["sensitivity"]["sentence"])
     for row in summary["answers"]:
-        typer.echo(row["sentence"])
+        tell(row["sentence"])
     if summary["errors"] or summary["left_out"]:
-        typer.echo(f"{summary['errors']} episodes failed, {summary['left_out']} decisions did not fit; none counts.")
-    typer.echo(f"run: {run.path}  (page: dssr report {run.path})")
+        tell(f"{summary['errors']} episodes failed, {summary['left_out']} decisions did not fit; none counts.")
+    tell(f"run: {run.path}  (page: dssr report {run.path})")
 
 
 def show(
@@ -170,12 +169,12 @@ def show(
             emit({**msgspec.to_builtins(trace), "facts": msgspec.to_builtins(found)}, True)
             continue
         if not facts:
-            typer.echo(printable(f"=== {trace.id} ===\nGoal: {trace.goal}"))
+            tell(f"=== {trace.id} ===\nGoal: {trace.goal}")
             for index, step in enumerate(trace.steps):
-                typer.echo(printable(f"\n-- step {index} --" + (f"\n> {step.action}" if step.action else "")))
-                typer.echo(printable(step.observation))
+                tell(f"\n-- step {index} --" + (f"\n> {step.action}" if step.action else ""))
+                tell(step.observation)
                 if step.state is not None:
-                    typer.echo(printable(f"-- the agent kept --\n{step.state}"))
+                    tell(f"-- the agent kept --\n{step.state}")
         rows = [{"value": one.text, "kind": one.kind, "seen": one.seen, "needed at": one.uses} for one in found]
         emit(rows, title=f"{trace.id}: {len(trace.decisions)} decisions, {len(found)} values they need from the past")
 
@@ -201,7 +200,7 @@ def check(files: Traces, redact: Redact = None, as_json: options.Json = False) -
     if wrong:
         raise UsageError(f"{wrong} of {total} traces cannot be audited; the table says why.")
     if not as_json:
-        typer.echo(f"{total} traces, all good")
+        tell(f"{total} traces, all good")
 
 
 SHOWN = 50
@@ -218,4 +217,4 @@ def export(
     from dssr.traces.trace import Redactor, write_traces
 
     count = write_traces(iter(Sources(sources, Redactor(_entries(redact)))), out)
-    typer.echo(f"{count} traces: {out}")
+    tell(f"{count} traces: {out}")

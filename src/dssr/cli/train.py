@@ -7,7 +7,7 @@ import msgspec
 import typer
 
 from dssr.cli import options
-from dssr.cli.options import emit, progress, with_bounds
+from dssr.cli.options import emit, progress, tell, with_bounds
 from dssr.errors import UsageError
 from dssr.types import Workers
 
@@ -78,7 +78,7 @@ def reader_train(
     measured = place.exists()  # not where a configuration holds no game out
     emit({"adapter": str(adapter), "accuracy": str(place) if measured else None}, as_json)
     if measured and not as_json:
-        typer.echo(f"accuracy at held-out decision points: dssr report {place}")
+        tell(f"accuracy at held-out decision points: dssr report {place}")
 
 
 def reader_accept(
@@ -135,7 +135,7 @@ def reader_curve(
             for row in rows
         ]
     )
-    typer.echo(f"run: {run.path}; by context variant: dssr report {run.path}")
+    tell(f"run: {run.path}; by context variant: dssr report {run.path}")
 
 
 def train(
@@ -209,14 +209,14 @@ def continuation(
             for row in summary["returns"]
         ]
     )
-    typer.echo(f"{summary['without_variance']} of {summary['points']} points end alike whatever is written there.")
+    tell(f"{summary['without_variance']} of {summary['points']} points end alike whatever is written there.")
     if summary["unmeasured"]:
-        typer.echo(f"No point tells candidates apart both by their return and by {', '.join(summary['unmeasured'])}.")
+        tell(f"No point tells candidates apart both by their return and by {', '.join(summary['unmeasured'])}.")
     if summary["points"] < summary["asked"]:
-        typer.echo(f"{summary['asked']} points were asked for; the trajectories have no more.")
+        tell(f"{summary['asked']} points were asked for; the trajectories have no more.")
     if summary["troubles"] or summary["errors"]:
-        typer.echo(f"{summary['errors']} trajectories and {summary['troubles']} points failed; none counts.")
-    typer.echo(f"run: {run.path}")
+        tell(f"{summary['errors']} trajectories and {summary['troubles']} points failed; none counts.")
+    tell(f"run: {run.path}")
 
 
 def show_line(result: "LineResult", as_json: bool) -> None:
@@ -228,10 +228,10 @@ def show_line(result: "LineResult", as_json: bool) -> None:
     emit([printable(row) for row in rows if "success" in row])
     emit(changes(rows), title="against the untrained writer, paired by game")
     if rows[-1]["ended"]:
-        typer.echo(rows[-1]["ended"])
+        tell(rows[-1]["ended"])
     elif not result.finished:
-        typer.echo("Later rounds: the same command with --resume and a longer --rounds.")
-    typer.echo(f"line: {result.line}; tables: dssr report {result.line}")
+        tell("Later rounds: the same command with --resume and a longer --rounds.")
+    tell(f"line: {result.line}; tables: dssr report {result.line}")
 
 
 def show_seeds(found: "SeedsResult", as_json: bool) -> None:
@@ -244,8 +244,8 @@ def show_seeds(found: "SeedsResult", as_json: bool) -> None:
         emit({**msgspec.to_builtins(found), "seeds": rows}, True)
         return
     emit(rows)
-    typer.echo(f"tables: dssr report {' '.join(found.lines)}")
-    typer.echo(f"measure: dssr diagnose --config {found.config} {' '.join(f'-m {one}' for one in found.memories)}")
+    tell(f"tables: dssr report {' '.join(found.lines)}")
+    tell(f"measure: dssr diagnose --config {found.config} {' '.join(f'-m {one}' for one in found.memories)}")
 
 
 def printable(row: dict[str, Any]) -> dict[str, Any]:

@@ -78,6 +78,10 @@ class TokenScores(Record, frozen=True):
     """Whether no other token was more likely there: all true means that greedy decoding writes this reply."""
 
 
+MOST_CHARACTERS = 200_000
+"""Of a reply that is counted: far more than any budget holds, and what tokenizers take without a panic."""
+
+
 class Tokenizer(Protocol):
     """Counts and cuts text. `decode(encode(text))` need not be `text`; budgets allow for that."""
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from dssr.errors import ConfigError, ModelError
-from dssr.models.base import Chosen, Generated, Tokenizer, TokenScores
+from dssr.models.base import MOST_CHARACTERS, Chosen, Generated, Tokenizer, TokenScores
 
 MOST_BYTES = 16 * 2**20
 """Of one answer; a list of thousands of models, or a reply with all its scores, is far smaller."""
@@ -29,6 +29,11 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u20
 def printable(text: str) -> str:
     """Text without what a terminal would obey rather than show."""
     return _CONTROL.sub("", text)
+
+
+def spelled(text: str) -> str:
+    """JSON with the same characters as escapes: nothing is lost to the program that reads it."""
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 class Mask:
@@ -211,6 +216,8 @@ def generated(body: bytes, prompt: int | None, max_tokens: int, tokenizer: Token
         raise ModelError("The server's answer holds no text; use a model that replies without tools or reasoning.")
     if choice.finish_reason not in ENDINGS:
         raise ModelError(f"The server ended the reply with {choice.finish_reason!r} instead of 'stop' or 'length'.")
+    if len(text) > MOST_CHARACTERS:
+        raise ModelError(f"The server sent {len(text):,} characters where at most {max_tokens} tokens were asked for.")
     here = len(tokenizer.encode(text))
     if completion.usage is None:
         return Generated(text, here)

@@ -116,7 +116,7 @@ def load_tokenizer(name: str, revision: str | None = None) -> Tokenizer:
 def weights_folder(path: str) -> str:
     """Where the weights of a tier or one of its adapters lie; folders and hub names stand for themselves."""
     tier, _, part = path.partition("/")
-    for found in entry_points(group=TIERS, name=tier):
+    for found in entry_points(group=TIERS, name=tier) if tier else ():  # reads a file of every installed package
         return str(found.load()(part))
     if tier in PLUGGED and not Path(path).exists():
         raise ModelError(f"The tier {tier} is not installed: {PLUGGED[tier]}.")

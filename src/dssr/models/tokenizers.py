@@ -45,16 +45,27 @@ class PlainTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids of plain text: nothing added, nothing recognised as a control token."""
-        return list(self._plain.encode(_valid(text), add_special_tokens=False).ids)
+        return list(self._encoded(self._plain, _valid(text)).ids)
 
     def encode_with_starts(self, text: str) -> tuple[list[int], tuple[int, ...]]:
         """As `encode`, and the character at which each token begins."""
-        found = self._plain.encode(_valid(text), add_special_tokens=False)
+        found = self._encoded(self._plain, _valid(text))
         return list(found.ids), tuple(first for first, _ in found.offsets)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the ids, control tokens left out."""
         return str(self.backend.decode(list(ids), skip_special_tokens=True))
+
+    def _encoded(self, backend: Any, text: str) -> Any:
+        try:
+            return backend.encode(text, add_special_tokens=False)
+        except BaseException as error:
+            # A text of millions of characters makes the library panic, and its panic is no `Exception`.
+            if type(error).__name__ != "PanicException":
+                raise
+            raise ModelError(
+                f"The tokenizer of {self.name} cannot cut a text of {len(text):,} characters: {first_line(error)}."
+            ) from None
 
 
 class HFTokenizer(PlainTokenizer):
@@ -98,7 +109,7 @@ class HFTokenizer(PlainTokenizer):
 
     def encode_control(self, text: str) -> list[int]:
         """Ids of text by the template's hand: control tokens are recognised."""
-        return list(self.backend.encode(text, add_special_tokens=False).ids)
+        return list(self._encoded(self.backend, text).ids)
 
 
 def open_tokenizer(folder: str | Path, name: str, revision: str | None = None) -> HFTokenizer:

@@ -17,7 +17,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -405,16 +405,15 @@ def changed(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[
 def gather() -> Provenance:
     """The provenance of a run that starts now."""
     commit, dirty = _git_state()
+    here = {"python": platform.python_version(), "device": device(), "host": platform.node(), "started": now()}
+    return Provenance(commit=commit, dirty=dirty, packages=_packages(), **here)
+
+
+@cache
+def _packages() -> tuple[str, ...]:
+    """Read once for all runs of a process: there are hundreds of files to parse."""
     installed = [one.metadata for one in metadata.distributions()]  # each access parses a file anew
-    return Provenance(
-        commit=commit,
-        dirty=dirty,
-        packages=tuple(sorted({f"{one['Name']}=={one['Version']}" for one in installed if one["Name"]})),
-        python=platform.python_version(),
-        device=device(),
-        host=platform.node(),
-        started=now(),
-    )
+    return tuple(sorted({f"{one['Name']}=={one['Version']}" for one in installed if one["Name"]}))
 
 
 def now() -> str:

@@ -83,13 +83,13 @@ def cell_text(row: Record, column: Column) -> str:
 def terminal(table: Table) -> rich.table.Table:
     """For a rich console; repeated leading values are left blank, as in print. Names are text, never markup."""
     shown = rich.table.Table(
-        title=Text(table.title),
-        caption=Text(table.note) if table.note else None,
+        title=Text(printable(table.title)),
+        caption=Text(printable(table.note)) if table.note else None,
         title_justify="left",
         caption_justify="left",
     )
     for column in table.columns:
-        shown.add_column(Text(column.head), justify="left" if column.kind == "text" else "right")
+        shown.add_column(Text(printable(column.head)), justify="left" if column.kind == "text" else "right")
     for cells in _thinned(table):
         shown.add_row(*(Text(printable(cell)) for cell in cells))
     return shown

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ import pytest
 from dssr.config import GamesConfig, load
 from dssr.errors import ConfigError, DssrError, GameError, SealError
 from dssr.measure.archives import game_stats
+from dssr.record.log import DIGESTS
 from dssr.types import Standing
 from dssr.worlds.archive import MANIFEST, PARTIAL, SETTINGS, Archive, Worlds, make_archive, read_manifest, read_settings
 from dssr.worlds.cooking.generate import ROOM_SEEDS, plan_games
@@ -151,6 +153,33 @@ def test_missing_and_altered_files_are_refused(archive: Archive, tmp_path: Path,
     file.unlink()
     with pytest.raises(GameError, match="cannot be read"):
         copy.world(game)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        (MANIFEST, lambda data: b"".join(data.splitlines(True)[:-1])),
+        (MANIFEST, lambda data: data + data.splitlines(True)[-1]),
+        (MANIFEST, lambda data: b"".join(reversed(data.splitlines(True)))),
+        (MANIFEST, lambda data: data[:-20]),
+        (MANIFEST, lambda data: data.replace(b'"valid"', b'"train"', 1)),
+        (MANIFEST, lambda data: data.replace(b'"seed":1', b'"seed":2', 1)),
+        (SETTINGS, lambda data: data.replace(b'"recipe": 1', b'"recipe": 2').replace(b'"recipe":1', b'"recipe":2')),
+        (DIGESTS, lambda data: data.replace(b"lines", b"Lines")),
+    ],
+)
+def test_a_changed_list_of_games_is_refused(
+    archive: Archive, tmp_path: Path, name: str, change: Callable[[bytes], bytes]
+) -> None:
+    """Catches games that are gone, doubled, in another order or of another split since the archive was finished."""
+    shutil.copytree(archive.folder / "one", tmp_path / "one", ignore=shutil.ignore_patterns("trees", "seal"))
+    file = tmp_path / "one" / name
+    Archive.open(tmp_path / "one")
+    before = file.read_bytes()
+    file.write_bytes(change(before))
+    assert file.read_bytes() != before
+    with pytest.raises(DssrError, match=name):
+        Archive.open(tmp_path / "one")
 
 
 def test_another_textworld_is_refused(archive: Archive, tmp_path: Path) -> None:
