@@ -27,6 +27,7 @@ def test_shipped_configurations_parse_and_survive_resolution(name: str, tmp_path
     ("text", "message"),
     [
         ('name = "a"\n[games]\nroms = [6]', r"There is no key `roms` in \[games\]\."),
+        ('name = "a"\n[agent]\nbudget = [6]', r"There is no key `budget` in \[agent\]\. Did you mean `budgets`\?"),
         ('name = "a"\n[agent]\nbudgets = [64, -5]', r"agent\.budgets has -5, but must be at least 1\."),
         ('name = "a"\n[agent]\nbudgets = "many"', r"agent\.budgets is 'many', but must be a list\."),
         ('name = "a"\n[agent]\nmemories = []', r"agent\.memories is empty; give at least one entry"),

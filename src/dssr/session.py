@@ -24,13 +24,13 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from dssr.agent.episode import Agent, episode_key, fingerprints, play_job, save
 from dssr.agent.kept_prompts import share
 from dssr.agent.leaks import refuse_leaks
-from dssr.agent.memory import Kit, identity_of, is_reference, load_memory
+from dssr.agent.memory import Kit, check_memory, identity_of, is_reference, load_memory
 from dssr.agent.prompts import Prompts, Reader, load_prompts
 from dssr.config import Config, load
 from dssr.errors import WorkerError, in_one_sentence
 from dssr.models.base import Model, Tokenizer
 from dssr.models.cache import CachedModel
-from dssr.models.load import bare, load_models, load_tokenizer, require_trained_reader
+from dssr.models.load import bare, load_models, load_tokenizer, require_trained_reader, require_weights
 from dssr.record.run import Run, now
 from dssr.record.seal import Approval, Evaluation, Seal
 from dssr.scale.cluster import ARCHIVE, Cluster, Parcel, RayWorker, config_there, parcels_of
@@ -186,6 +186,7 @@ class Session:
         """The games of the configuration."""
         folder = provided(Path(self.config.data) / self.config.games.archive)
         if not folder.exists():
+            require_weights(self.config)  # or games would be made for minutes, to end with a folder that is not there
             raise unmade(folder, self.config)
         return Archive.open(folder)
 
@@ -232,6 +233,8 @@ class Session:
     def _agent(self, jobs: Sequence[Job]) -> Agent:
         if not self._bare_reader:
             require_trained_reader(self.config)
+        for memory in dict.fromkeys(job.cell.memory for job in jobs):
+            check_memory(memory)  # before models are loaded, which can take minutes
         writer, reader = self.models
         agent = Agent(
             worlds=self.worlds,

@@ -7,6 +7,7 @@ name or path and read together with those they are based on.
 
 import re
 import sys
+from difflib import get_close_matches
 from importlib.metadata import entry_points
 from math import isfinite
 from pathlib import Path
@@ -74,7 +75,9 @@ def _sentence(message: str, plain: dict[str, Any], kind: type[Struct]) -> str:
     path = where.partition("`$")[2].strip("`.")
     key, _, inside = path.partition("[")
     if found := re.match(r"Object contains unknown field `(.*)`", what):
-        return f"There is no key `{found[1]}` in [{key}]." if key else f"There is no key `{found[1]}`."
+        near = get_close_matches(found[1], _fields(kind, key), 1)
+        meant = f" Did you mean `{near[0]}`?" if near else ""
+        return f"There is no key `{found[1]}`{f' in [{key}]' if key else ''}.{meant}"
     if found := re.match(r"Object missing required field `(.*)`", what):
         return f"The key {f'{key}.' if key else ''}{found[1]} is missing."
     if re.match(r"Expected `(array|str)` of length >= 1", what):
@@ -104,11 +107,21 @@ def _value_at(plain: Any, path: str) -> Any:
 
 def _choices(kind: Any, key: str) -> tuple[str, ...]:
     """The words that a field takes."""
-    for name in key.split("."):
+    return get_args(_kind_at(kind, key))
+
+
+def _fields(kind: Any, key: str) -> tuple[str, ...]:
+    """The keys that a table takes; none where any is taken."""
+    return tuple(getattr(_kind_at(kind, key), "__struct_fields__", ()))
+
+
+def _kind_at(kind: Any, key: str) -> Any:
+    """What a setting must be: its type, or the record of its table."""
+    for name in filter(None, key.split(".")):
         kind = get_type_hints(kind)[name]
         sections = [part for part in get_args(kind) if isinstance(part, type) and issubclass(part, Struct)]
         kind = sections[0] if sections else kind
-    return get_args(kind)
+    return kind
 
 
 # ---------------------------------------------------------------- files

@@ -44,7 +44,7 @@ def test_a_log_gets_a_line_a_minute(capsys: pytest.CaptureFixture[str], clock: C
     assert not out
     assert "episodes: 200 of 200" in lines
     assert lines[-1] == "training: 200 of 200"
-    told = "about 9 minutes left, 2 workers, 5 under way, 25% from the cache, 100 tokens a second"
+    told = "about 9 minutes left, 2 workers, 5 under way, 25 % from the cache, 100 tokens a second"
     assert f"training: 110 of 200, 10 a minute, {told}" in lines
     minutes = 301 * 6 / SECONDS
     assert minutes - 2 <= len(lines) <= minutes + 4

@@ -166,7 +166,7 @@ def test_a_reader_must_have_been_accepted(here: Path) -> None:
     assert verdict["accepted"] is False
     (noted,) = Path().glob("**/readers/*.json")
     assert json.loads(noted.read_text())["success"] == verdict["success"] < 0.8
-    assert "below the 80%" in refused("train", "-c", strict, "-o", "unread")
+    assert "below the 80 %" in refused("train", "-c", strict, "-o", "unread")
     assert not Path("unread").exists()
     other = configured("other.toml", accept=0.8, agent='prompts = "mine"')
     Path("mine").mkdir()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dssr.cli import options
-from dssr.cli.options import emit, progress
+from dssr.cli.options import emit, flag, progress
 from dssr.config import load
 from dssr_nano.networks import Role
 
@@ -23,7 +23,7 @@ RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Dire
 SeedOption = Annotated[int, typer.Option("--seed", help="Of the first weights and of the data's order.")]
 ShapeOption = Annotated[str | None, typer.Option("--shape", help="Width, depth, heads, inner width: 160x6x5x416.")]
 TokenizerOption = Annotated[
-    bool, typer.Option("--new-tokenizer", help="Train one; else the folder's or the package's own is used.")
+    bool, flag("--new-tokenizer", help="Train one; else the folder's or the package's own is used.")
 ]
 
 

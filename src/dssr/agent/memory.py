@@ -13,7 +13,6 @@ as fits, `mask` all actions with old observations left out, and `oracle-b` what 
 
 import re
 import sys
-import traceback
 import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Protocol
 
 import msgspec
 
-from dssr.agent.plugged import Counter, HomeModel, OverrunError, find_class, in_thread, said, sources_of
+from dssr.agent.plugged import Counter, HomeModel, OverrunError, find_class, in_thread, sources_of, told
 from dssr.agent.prompts import (
     RETENTION,
     WRITER_FIELDS,
@@ -99,16 +98,24 @@ TRAINED = "dssr"
 
 def load_memory(name: str, kit: Kit, prompts: Prompts) -> Memory:
     """The memory of this name, built from the kit with the adapter in the name."""
+    check_memory(name)
     style, adapter = split_name(name)
     kit = msgspec.structs.replace(kit, adapter=adapter)
     if ":" in style:
         return Plugged(kit, importable(style))
     if style == EDIT:
         return Edited(kit, prompts.writer(EDIT, kit.budget))
-    if style != TRAINED and style not in RETENTION:
-        known = ", ".join((*RETENTION, EDIT, "dssr@ADAPTER", FULL, *_BUDGETED, "package.module:Class"))
-        raise ConfigError(f"There is no memory {name!r}; use one of {known}.")
     return Prompted(kit, prompts.writer(instruction_of(style), kit.budget))
+
+
+def check_memory(name: str) -> None:
+    """Refuse a name that no memory has; it takes no model, so that it can be said before one is loaded."""
+    style, _ = split_name(name)
+    if ":" in style:
+        find_class(importable(style))
+    elif style not in (*RETENTION, EDIT, TRAINED) and not is_reference(name):
+        known = ", ".join((*RETENTION, EDIT, "dssr@ADAPTER", FULL, *_BUDGETED, "package.module:Class", "file.py:Class"))
+        raise ConfigError(f"There is no memory {name!r}; use one of {known}.")
 
 
 def split_name(memory: str) -> tuple[str, str | None]:
@@ -255,7 +262,7 @@ class Plugged:
                 "mend it, or set agent.write_seconds."
             ) from None
         except Exception as error:
-            raise ModelError(f"The memory {self.name} failed with {said(error)} ({line_of(error)}).") from error
+            raise ModelError(f"The memory {self.name} failed with {told(error)}.") from error
         if asked.refused is not None:  # a class that catches everything does not get round it
             raise asked.refused
         if not isinstance(state, str):
@@ -263,12 +270,6 @@ class Plugged:
                 f"The memory {self.name} returned {type(state).__name__}; `write` must return the state's text."
             )
         return state
-
-
-def line_of(error: BaseException) -> str:
-    """Where an error was raised: file and line."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else "no line known"
 
 
 # ---------------------------------------------------------------- references

@@ -12,6 +12,7 @@ import sys
 import sysconfig
 import threading
 import time
+import traceback
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from contextvars import copy_context
@@ -155,6 +156,23 @@ def said(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
+def line_of(error: BaseException) -> str | None:
+    """File and line in the user's own code where an error arose; None where there is no such line."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    own = [frame for frame in frames if not any(Path(frame.filename).is_relative_to(place) for place in INSTALLED)]
+    return f"{Path(own[-1].filename).name}, line {own[-1].lineno}" if own else None
+
+
+def told(error: BaseException) -> str:
+    """An error as a part of a sentence, with its place; that of a wrong syntax is told by the error itself."""
+    line = None if isinstance(error, SyntaxError) else line_of(error)
+    return said(error) if line is None else f"{said(error)} ({line})"
+
+
+INSTALLED = (Path(__file__).parents[1], *(Path(place) for place in sysconfig.get_paths().values()))
+"""Where code lies that is not the user's: of this package, of Python and of other packages."""
+
+
 # ---------------------------------------------------------------- which one it is
 
 
@@ -165,10 +183,11 @@ def find_class(name: str) -> Any:
         found = getattr(importlib.import_module(module), attribute)
     except KeyboardInterrupt:
         raise
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"The memory {name} cannot be imported: {error}.") from error
+    except (ModuleNotFoundError, AttributeError) as error:
+        place = line_of(error)
+        raise ConfigError(f"The memory {name} cannot be imported: {error}{f' ({place})' if place else ''}.") from error
     except BaseException as error:  # whatever a module does when it is imported, an exit included
-        raise ConfigError(f"The memory {name} cannot be imported: its module fails with {said(error)}.") from error
+        raise ConfigError(f"The memory {name} cannot be imported: its module fails with {told(error)}.") from error
     if not callable(found) or not inspect.iscoroutinefunction(getattr(found, "write", None)):
         raise ConfigError(f"{name} is no memory: it needs to be a class with `async def write(self, view, previous)`.")
     return found

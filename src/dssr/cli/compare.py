@@ -1,13 +1,12 @@
 """`dssr compare`: two memories or two runs on the same games or logs, and an exit code for automatic checks."""
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from dssr.cli import options
-from dssr.cli.options import WIDE, emit, say, tell
+from dssr.cli.options import display, emit, flag, say, tell
 
 WORSE = 3
 """Exit code where B is shown to be worse."""
@@ -36,9 +35,9 @@ def compare(
         typer.Option(help="B is worse if it surely is by more than this; 0.1 nats, or 0 of a share, if left out."),
     ] = None,
     fail_if_worse: Annotated[
-        bool, typer.Option("--fail-if-worse", help="Exit with 3 where B is shown to be worse by the metric.")
+        bool, flag("--fail-if-worse", help="Exit with 3 where B is shown to be worse by the metric.")
     ] = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown for a pull request.")] = False,
+    as_markdown: Annotated[bool, flag("--markdown", help="Print Markdown for a pull request.")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the Markdown to this file too.")] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -48,7 +47,6 @@ def compare(
     with its own `agent.prompts`.
     """
     import msgspec
-    from rich.console import Console
 
     from dssr.measure.compare import compare as work
     from dssr.measure.rows import flat
@@ -65,7 +63,7 @@ def compare(
     elif as_markdown:
         tell(comparison_markdown(found), nl=False)
     else:
-        Console(width=None if sys.stdout.isatty() else WIDE).print(terminal(comparison_table(found)))
+        display(terminal(comparison_table(found)))
         for row in found.verdicts:
             tell(row.sentence)
     if worse:

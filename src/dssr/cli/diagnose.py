@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from dssr.cli import options
-from dssr.cli.options import emit, progress, say, tell, with_bounds
+from dssr.cli.options import emit, flag, progress, say, tell, with_bounds
 from dssr.errors import ModelError, UsageError
 from dssr.types import Split, Workers
 
@@ -19,9 +19,7 @@ SplitOption = Annotated[Split, typer.Option("--split", help="Which games; test i
 PlannedSplit = Annotated[Literal["train", "valid"], typer.Option("--split", help="Which games.")]
 Rate = Annotated[float | None, typer.Option(min=0.001, help="Tokens per second.")]
 Price = Annotated[float | None, typer.Option(min=0, help="Cost per million tokens.")]
-Calibrate = Annotated[
-    bool, typer.Option("--calibrate", help="Load the model and time a few calls instead of giving rates.")
-]
+Calibrate = Annotated[bool, flag("--calibrate", help="Load the model and time a few calls instead of giving rates.")]
 DEMO_MEMORIES = ("full", "summary", "guide")
 DEMO_FILLERS = (0, 20)
 MOST_CAUSES = 8
@@ -147,14 +145,15 @@ def plan(
         return
     lines = [*rows, {"work": "total", **{name: total[name] for name in rows[0] if name != "work"}}]
     emit([{name: value for name, value in line.items() if name not in timed} for line in lines])
-    tell(f"{found.episodes} episodes; the second figures are for episodes that all run to their limit.")
+    tell(f"{found.episodes} episodes; “most” is for episodes that all run to their limit.")
     if total["hours"] is not None and total["most_hours"] is not None:
         tell(f"time: {duration(total['hours'])} to {duration(total['most_hours'])}")
     if found.shared is not None:
         one = found.shared
+        sharing = "1 worker" if one.workers == 1 else f"{one.workers} workers"
         tell(
-            f"with {one.workers} workers: {duration(one.hours)}, {one.efficiency:.0%} of it computing; longest are "
-            f"{one.bottleneck}; more than {one.useful} workers would wait for the largest shard"
+            f"with {sharing}: {duration(one.hours)}, {100 * one.efficiency:.0f} % of it computing; longest are "
+            f"{one.bottleneck}; more than {one.useful} would wait for the largest shard"
         )
     if total["cost"] is not None:
         tell(f"cost: {total['cost']:.2f} to {total['most_cost']:.2f} in the currency of the prices")
@@ -181,9 +180,20 @@ def lag(
     if as_json:
         emit({"run": str(made.path), **summary}, True)
         return
-    emit(summary["chunks"], title="the chunk that decisions hang on")
-    emit(summary["bins"], title="regret by relevance lag")
-    tell(f"run: {made.path}")
+    threshold = made.config.measure.lag_threshold
+    emit(at_threshold(summary["chunks"], threshold), title="the chunk that decisions hang on")
+    emit(at_threshold(summary["bins"], threshold), title="regret by relevance lag", names=3)
+    tell(f"A decision hangs on a chunk whose removal costs it {threshold:g} nats or more.")
+    tell(f"run: {made.path}; at other thresholds too: dssr report {run} {made.path}")
+
+
+def at_threshold(rows: list[dict[str, Any]], threshold: float) -> list[dict[str, Any]]:
+    """The rows of one threshold; what all rows have in common, and shares as fractions, are for programs."""
+    kept = [{name: value for name, value in row.items() if name != "threshold"} for row in rows]
+    kept = [row for row, whole in zip(kept, rows, strict=True) if whole["threshold"] == threshold]
+    if len({row.get("protocol") for row in kept}) == 1:
+        kept = [{name: value for name, value in row.items() if name != "protocol"} for row in kept]
+    return [row | {"share": f"{100 * row['share']:.1f} %"} if "share" in row else row for row in kept]
 
 
 def show(study: "Study", as_json: bool = False) -> None:
@@ -201,7 +211,8 @@ def show(study: "Study", as_json: bool = False) -> None:
                 | {"success %": with_bounds(row, "success", "percent")}
                 | {shown: with_bounds(row, name) for name, shown in losses.items()}
                 for row in summary["cells"]
-            ]
+            ],
+            names=3,
         )
         for row in summary["answers"]:
             tell(row["sentence"])

@@ -18,7 +18,7 @@ import typer
 
 import dssr
 from dssr.cli import options, start
-from dssr.cli.options import emit, say, tell
+from dssr.cli.options import emit, flag, say, size, tell
 from dssr.errors import DssrError, UsageError, in_one_sentence
 from dssr.settings import names
 from dssr.types import Record
@@ -57,10 +57,10 @@ def _print_version(asked: bool) -> None:
 
 def common(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool, flag("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of an error too.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results only, no progress or remarks.")] = False,
+    debug: Annotated[bool, flag("--debug", help="Print the traceback of an error too.")] = False,
+    quiet: Annotated[bool, flag("--quiet", "-q", help="Print results only, no progress or remarks.")] = False,
 ) -> None:
     """Measure and reduce write-time regret in constant-context LLM agents."""
     options.SPEECH.debug, options.SPEECH.quiet = debug, quiet
@@ -208,7 +208,10 @@ def show_cache(config: options.Config = options.DEFAULT_CONFIG, as_json: options
     cache = _open_cache(config)
     stats = cache.stats()
     cache.close()
-    emit({"file": stats.path, "entries": stats.entries, "bytes": stats.bytes, "limit": cache.limit}, as_json)
+    if as_json:
+        emit({"file": stats.path, "entries": stats.entries, "bytes": stats.bytes, "limit": cache.limit}, True)
+    else:
+        emit({"file": stats.path, "entries": stats.entries, "size": size(stats.bytes), "limit": size(cache.limit)})
 
 
 def clear_cache(config: options.Config = options.DEFAULT_CONFIG, as_json: options.Json = False) -> None:

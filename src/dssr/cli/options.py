@@ -17,21 +17,29 @@ from dssr.models.guard import printable, spelled
 from dssr.types import Counts, Progress, Standing, WorkerStanding
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from dssr.stats.bootstrap import Unit
 
 # ---------------------------------------------------------------- options
 
 DEFAULT_CONFIG = "nano"
 
+
+def flag(*names: str, **more: Any) -> Any:
+    """An option that is given or not; without this its help would say `<bool>`, as if it took a value."""
+    return typer.Option(*names, metavar="", **more)
+
+
 Config = Annotated[
     str, typer.Option("--config", "-c", help="Name of a shipped configuration (see `dssr doctor`) or a TOML file.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables.")]
+Json = Annotated[bool, flag("--json", help="Print JSON for programs instead of tables.")]
 Out = Annotated[
     Path | None, typer.Option("--out", "-o", help="Run directory to make; named after the question if left out.")
 ]
 Folder = Annotated[Path | None, typer.Option("--out", "-o", help="Folder to write; beside the run if left out.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue work that was interrupted.")]
+Resume = Annotated[bool, flag("--resume", help="Continue work that was interrupted.")]
 Run = Annotated[Path, typer.Argument(help="Directory of a run.")]
 Runs = Annotated[list[Path], typer.Argument(help="Directories of runs; several are reported as one study.")]
 
@@ -55,7 +63,7 @@ Budget = Annotated[
 Fillers = Annotated[list[int] | None, typer.Option("--filler", "-f", help="Length of the walk; may be repeated.")]
 Filler = Annotated[int, typer.Option("--filler", "-f", min=0, help="Length of the walk.")]
 Games = Annotated[int | None, typer.Option("--games", "-g", help="Play at most so many games per level.")]
-Lag = Annotated[bool, typer.Option("--lag", help="Measure the relevance lag at audited points too.")]
+Lag = Annotated[bool, flag("--lag", help="Measure the relevance lag at audited points too.")]
 
 Adapter = Annotated[
     Path | None, typer.Option("--adapter", help="Folder of the reader's adapter; the configuration's own if left out.")
@@ -94,30 +102,69 @@ class Speech:
 SPEECH = Speech()
 
 
-def emit(result: Row | Sequence[Row], as_json: bool = False, title: str | None = None) -> None:
-    """Print a result: JSON for programs, a table (rows) or a list of names (one mapping) for people."""
+def emit(
+    result: Row | Sequence[Row],
+    as_json: bool = False,
+    title: str | None = None,
+    names: int = 1,
+) -> None:
+    """Print a result: JSON for programs, a table (rows) or a list of names (one mapping) for people. The first `names`
+    columns say what a row is about."""
     if as_json:
         tell(spelled(msgspec.json.encode(result).decode()))
         return
-    from rich.console import Console
-    from rich.table import Column, Table
+    from rich.table import Table
     from rich.text import Text
 
-    console = Console(width=None if sys.stdout.isatty() else WIDE)
-    heading = None if title is None else Text(printable(title))  # text, never markup: names are the user's
+    from dssr.reports.terminal import Fitted
+
     if isinstance(result, Mapping):
+        heading = None if title is None else Text(printable(title))  # text, never markup: names are the user's
         table = Table("", "", show_header=False, title=heading, box=None)
         for name, value in result.items():
-            table.add_row(Text(printable(str(name))), Text(cell(value)))
+            table.add_row(Text(head(name)), Text(cell(value), overflow="fold"))
+        display(table)
     elif not result:
-        console.print("nothing to show")
-        return
+        display("nothing to show")
     else:
-        columns = list(dict.fromkeys(name for row in result for name in row))
-        table = Table(*(Column(Text(printable(name))) for name in columns), title=heading)
-        for row in result:
-            table.add_row(*(Text(cell(row.get(name))) for name in columns))
-    console.print(table)
+        keys = list(dict.fromkeys(name for row in result for name in row))
+        rows = [[cell(row.get(name)) for name in keys] for row in result]
+        display(Fitted(list(map(head, keys)), rows, names, None if title is None else printable(title)))
+
+
+def display(renderable: "RenderableType") -> None:
+    """Print for people: as wide as the terminal is, or wide where there is none."""
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else WIDE).print(renderable)
+
+
+HEADS = {
+    "beta": "β",
+    "bin": "lag, steps",
+    "composed": "excused: composed of what was shown",
+    "guessed": "excused: a single guess",
+    "budget": "B",
+    "delta": "δ",
+    "filler": "F'",
+    "kappa": "κ",
+    "most_calls": "most calls",
+    "most_tokens_in": "most tokens read",
+    "most_tokens_out": "most tokens written",
+    "phase_a_error": "± of phase A",
+    "phase_a_steps": "steps of phase A",
+    "phase_b_error": "± of phase B",
+    "phase_b_steps": "steps of phase B",
+    "nll_full": "loss with the full history",
+    "tokens_in": "tokens read",
+    "tokens_out": "tokens written",
+}
+"""What people call the fields of records, where that is not their name."""
+
+
+def head(name: str) -> str:
+    """A field's name as a heading."""
+    return HEADS.get(name, printable(name.replace("_", " ")))
 
 
 def cell(value: object) -> str:
@@ -126,6 +173,8 @@ def cell(value: object) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:.3f}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}" if abs(value) >= 10_000 else str(value)
     if isinstance(value, (list, tuple)):
         return ", ".join(map(cell, value))
     if isinstance(value, dict) and value.keys() == {"estimate", "low", "high"}:
@@ -133,6 +182,15 @@ def cell(value: object) -> str:
 
         return Interval.stored(**value).text()
     return printable(str(value))
+
+
+def size(count: int) -> str:
+    """Bytes as people say them."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1024  # type: ignore[assignment]
+    return f"{count:.1f} GiB"
 
 
 def with_bounds(row: Row, name: str, unit: "Unit" = "nats") -> str:
@@ -195,7 +253,7 @@ class Pace:
         before = sum((one.counts for one in self.first.workers if worker.name in (one.name, ALL)), Counts())
         counts = worker.counts
         rate, tokens = worker.done / self.minutes, (counts.written - before.written) / self.minutes / 60
-        hits = f"{counts.hits / counts.calls:.0%}" if counts.calls else "-"
+        hits = f"{100 * counts.hits / counts.calls:.0f} %" if counts.calls else "-"
         return worker.name, str(worker.done), str(worker.under_way), f"{rate:.3g}", hits, f"{tokens:,.0f}"
 
     @property

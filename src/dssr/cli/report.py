@@ -1,6 +1,5 @@
 """`dssr report · transfer · decompose · export`: tables, figures and the page, and runs for other programs."""
 
-import sys
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from dssr.cli import options
-from dssr.cli.options import WIDE, emit, say, tell
+from dssr.cli.options import display, emit, say, size, tell
 from dssr.models.guard import printable
 
 if TYPE_CHECKING:
@@ -77,18 +76,16 @@ def _print_json(made: "Report") -> None:
 
 
 def _print(made: "Report", everything: bool) -> None:
-    from rich.console import Console
     from rich.text import Text
 
     from dssr.reports.tables import terminal
 
-    console = Console()
     for table in made.tables:
         if everything or table.name in FIRST:
-            console.print(terminal(table))
+            display(terminal(table))
     for one in made.answers:
         # Assembled, not marked up: a memory may be called `[/bold]`.
-        console.print(Text.assemble((printable(one.name), "bold"), f": {printable(f'{one.badge}. {one.text}')}"))
+        display(Text.assemble((printable(one.name), "bold"), f": {printable(f'{one.badge}. {one.text}')}"))
     for gone in made.absent if everything else ():
         say(f"no table {gone.name}: {gone.reason}")
     if made.page is not None:
@@ -99,8 +96,6 @@ def _print(made: "Report", everything: bool) -> None:
 
 def transfer(runs: options.Runs, as_json: options.Json = False) -> None:
     """Compare diagnoses of the same games under different readers: the first run's is the one to keep up with."""
-    from rich.console import Console
-
     from dssr.measure.comparisons import transfer as work
     from dssr.measure.rows import flat
     from dssr.reports.study_tables import transfer_table
@@ -110,7 +105,7 @@ def transfer(runs: options.Runs, as_json: options.Json = False) -> None:
     if as_json:
         emit([flat(row) for row in rows], True)
     else:
-        Console(width=None if sys.stdout.isatty() else WIDE).print(terminal(transfer_table(rows)))
+        display(terminal(transfer_table(rows)))
 
 
 def decompose(
@@ -121,8 +116,6 @@ def decompose(
     as_json: options.Json = False,
 ) -> None:
     """Say who loses, the budget or the writer, from losses of your own: table, answer, page."""
-    from rich.console import Console
-
     from dssr.measure.rows import flat
     from dssr.reports.decompose import decompose as work
     from dssr.reports.tables import terminal
@@ -132,7 +125,7 @@ def decompose(
     if as_json:
         emit({"memories": [flat(row) for row in found.rows], "page": None if page is None else str(page)}, True)
         return
-    Console(width=None if sys.stdout.isatty() else WIDE).print(terminal(found.table()))
+    display(terminal(found.table()))
     for row in found.rows:
         tell(f"{row.memory}: {row.sentence}")
     if page is not None:
@@ -157,4 +150,8 @@ def csv(run: options.Run, out: ExportFolder, as_json: options.Json = False) -> N
 def _export(run: Path, form: Literal["inspect", "parquet", "csv"], out: Path, as_json: bool) -> None:
     from dssr.reports.write import export
 
-    emit([{"file": str(file), "bytes": file.stat().st_size} for file in export(run, form, out=out)], as_json)
+    files = [(str(file), file.stat().st_size) for file in export(run, form, out=out)]
+    if as_json:
+        emit([{"file": file, "bytes": count} for file, count in files], True)
+    else:
+        emit([{"file": file, "size": size(count)} for file, count in files])

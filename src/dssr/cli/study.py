@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from dssr.cli import options
-from dssr.cli.options import emit, progress, tell
+from dssr.cli.options import emit, flag, progress, tell
 from dssr.errors import UsageError
 from dssr.types import Workers
 
@@ -23,9 +23,9 @@ StageOption = Annotated[str | None, typer.Option("--stage", help="Stop after thi
 Approve = Annotated[
     str | None, typer.Option("--approve", help="Words with which the test games are opened: who opens them, and why.")
 ]
-Plan = Annotated[bool, typer.Option("--plan", help="Print what every stage will take, and do nothing.")]
-Status = Annotated[bool, typer.Option("--status", help="Print where every stage stands, and do nothing.")]
-Force = Annotated[bool, typer.Option("--force", help="Go on with a reader that is not good enough; it is recorded.")]
+Plan = Annotated[bool, flag("--plan", help="Print what every stage will take, and do nothing.")]
+Status = Annotated[bool, flag("--status", help="Print where every stage stands, and do nothing.")]
+Force = Annotated[bool, flag("--force", help="Go on with a reader that is not good enough; it is recorded.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -195,7 +195,7 @@ def approve(
     budget: options.Budgets = None,
     filler: options.Fillers = None,
     lag: options.Lag = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, flag("--yes", "-y", help="Do not ask.")] = False,
     as_json: options.Json = False,
 ) -> None:
     """Approve one run of the evaluation, given as to `dssr evaluate`; each approved run sees the test games once.

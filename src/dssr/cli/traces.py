@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from dssr.cli import options
-from dssr.cli.options import emit, progress, say, tell, with_bounds
+from dssr.cli.options import emit, flag, progress, say, tell, with_bounds
 from dssr.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ Over = Annotated[int | None, typer.Option("--over", min=1, help="Rewrite when th
 Redact = Annotated[
     Path | None, typer.Option("--redact", help="File with texts or /patterns/, one a line, that nobody gets to see.")
 ]
-Fitting = Annotated[bool, typer.Option("--fitting", help="Leave out decisions whose history is too long for a model.")]
+Fitting = Annotated[bool, flag("--fitting", help="Leave out decisions whose history is too long for a model.")]
 Ask = Annotated[
     Literal["label", "text", "choice"] | None,
     typer.Option("--loss", help="How the reader is asked; by what its model can give if left out."),
 ]
-Counted = Annotated[bool, typer.Option("--plan", help="Count calls, tokens and cost, and stop there.")]
+Counted = Annotated[bool, flag("--plan", help="Count calls, tokens and cost, and stop there.")]
 Price = Annotated[float | None, typer.Option(min=0, help="Cost per million tokens.")]
 
 
@@ -152,7 +152,7 @@ def _tell(study: "Study", as_json: bool) -> None:
 
 def show(
     file: Annotated[Path, typer.Argument(help="A log.")],
-    facts: Annotated[bool, typer.Option("--facts", help="Only the values that later actions need.")] = False,
+    facts: Annotated[bool, flag("--facts", help="Only the values that later actions need.")] = False,
     redact: Redact = None,
     as_json: options.Json = False,
 ) -> None:

@@ -7,7 +7,7 @@ import msgspec
 import typer
 
 from dssr.cli import options
-from dssr.cli.options import emit, progress, tell, with_bounds
+from dssr.cli.options import emit, flag, progress, tell, with_bounds
 from dssr.errors import UsageError
 from dssr.types import Workers
 
@@ -35,7 +35,7 @@ Seeds = Annotated[
 StudyFolder = Annotated[
     Path | None, typer.Option("--out", "-o", help="Folder of the study: every variant and seed is a line inside it.")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Use a reader that was not accepted; it is recorded.")]
+Force = Annotated[bool, flag("--force", help="Use a reader that was not accepted; it is recorded.")]
 Points = Annotated[
     int | None, typer.Option("--points", "-p", help="Number of write points; the configuration's if left out.")
 ]

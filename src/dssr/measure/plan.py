@@ -294,7 +294,7 @@ def share_out(shards: Sequence[float], loads: Sequence[Load], rates: Rates, work
         hours=last,
         efficiency=total / (workers * last) if last else 1.0,
         useful=max(1, int(total / max(shards))) if total else 1,
-        bottleneck=f"{most}, {hours[most] / max(sum(hours.values()), 1e-12):.0%} of the time",
+        bottleneck=f"{most}, {100 * hours[most] / max(sum(hours.values()), 1e-12):.0f} % of the time",
     )
 
 

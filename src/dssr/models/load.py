@@ -82,6 +82,7 @@ def _check_pinned(config: ModelConfig) -> None:
 
 def load_models(config: Config) -> tuple[Model, Model]:
     """Writer and reader, behind the configured response cache; one and the same object if they share a base."""
+    require_weights(config)
     cache = open_cache(config)
     same = config.reads_with == config.writer_model
     wanted = [config.writer_model] if same else [config.writer_model, config.reads_with]
@@ -111,6 +112,19 @@ def load_tokenizer(name: str, revision: str | None = None) -> Tokenizer:
     from dssr.models.tokenizers import open_tokenizer
 
     return open_tokenizer(weights_folder(name), name, revision)
+
+
+def require_weights(config: Config) -> None:
+    """Name a folder of weights, adapters or a tokenizer that is not there, before anything that takes time; nothing is
+    loaded, and a tier that is installed is not looked into."""
+    for model in (config.writer_model, config.reads_with):
+        if model.backend in ("hf", "vllm"):
+            asked = (model.path, *model.adapters.values())
+        else:
+            asked = (model.tokenizer,) if model.backend == "server" and model.tokenizer else ()
+        for path in asked:
+            if not entry_points(group=TIERS, name=path.partition("/")[0]):
+                weights_folder(path)
 
 
 def weights_folder(path: str) -> str:

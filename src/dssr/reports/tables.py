@@ -6,11 +6,9 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-import rich.table
-from rich.text import Text
-
 from dssr.measure.rows import columns, flat, interval_fields
 from dssr.models.guard import printable
+from dssr.reports.terminal import Fitted
 from dssr.stats.bootstrap import Interval, Unit, written
 from dssr.types import Record
 
@@ -80,19 +78,17 @@ def cell_text(row: Record, column: Column) -> str:
     return value.text(column.kind) if isinstance(value, Interval) else written(value, column.kind)
 
 
-def terminal(table: Table) -> rich.table.Table:
+def terminal(table: Table) -> Fitted:
     """For a rich console; repeated leading values are left blank, as in print. Names are text, never markup."""
-    shown = rich.table.Table(
-        title=Text(printable(table.title)),
-        caption=Text(printable(table.note)) if table.note else None,
-        title_justify="left",
-        caption_justify="left",
+    keys = [column.key for column in table.columns]
+    return Fitted(
+        [printable(column.head) for column in table.columns],
+        [[printable(cell) for cell in cells] for cells in _thinned(table)],
+        names=max(1, next((n for n, key in enumerate(keys) if key not in (*LEADING, *CONDITIONS)), len(keys))),
+        title=printable(table.title),
+        caption=printable(table.note),
+        right=[column.kind != "text" for column in table.columns],
     )
-    for column in table.columns:
-        shown.add_column(Text(printable(column.head)), justify="left" if column.kind == "text" else "right")
-    for cells in _thinned(table):
-        shown.add_row(*(Text(printable(cell)) for cell in cells))
-    return shown
 
 
 def markdown(table: Table) -> str:
@@ -235,3 +231,5 @@ def _thinned(table: Table) -> list[list[str]]:
 
 LEADING = ("memory", "writer", "first", "second", "base", "candidates", "game", "split")
 """Columns that name what a block of rows is about."""
+CONDITIONS = ("budget", "filler", "protocol", "bin", "metric")
+"""Columns that, with those, name one row."""

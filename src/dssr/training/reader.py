@@ -352,8 +352,9 @@ def require_accepted(config: Config, reader: str) -> Acceptance:
         )
     if found.success < least:
         raise UsageError(
-            f"This reader wins {found.success:.0%} of {found.games} games with the full history, below the {least:.0%} "
-            "it must reach; train a better one, or use it all the same with --force, which is recorded."
+            f"This reader wins {100 * found.success:.0f} % of {found.games} games with the full history, below the "
+            f"{100 * least:.0f} % it must reach; train a better one, or use it all the same with --force, which is "
+            "recorded."
         )
     return found
 
