@@ -39,7 +39,7 @@ def sparse() -> PageView:
         words=PageWords("task", "fact", "", "trace", "traces", "traces solved"),
         intervals="95 % intervals over traces",
         level="95 %",
-        oracle="4 states",
+        oracle="the best of 4 states",
         answers=[Answer("notes", "writer", "The writer chose badly", [("Cost ", False), ("0.75", True)])],
         cells=[cell],
         rewrites=Bins(["0", "1–2", "3–5", "6–9", "10–14", "15+"], [BinRow("notes", 200, values)]),

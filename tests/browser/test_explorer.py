@@ -122,7 +122,7 @@ def test_jumping_to_a_lost_fact_and_to_a_decision(view: Any) -> None:
     shown = view.execute_script(
         "return [...document.querySelector('.pane').querySelectorAll('.options .num')].map((n) => n.textContent)"
     )
-    total = sum(float(text.rstrip(" %")) for text in shown if not text.startswith("<"))
+    total = sum(float(text.rstrip("%").strip()) for text in shown if not text.startswith("<"))
     assert total == pytest.approx(100, abs=0.7)
     assert all_of(view, ".options .best .tag.ref")
     assert all_of(view, ".options .played")

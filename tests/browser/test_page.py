@@ -67,7 +67,7 @@ def test_numbers_are_those_of_the_tables(view: Any, page: Path) -> None:
             " return c.textContent.trim() })])"
         )
         cells = {
-            (memory, budget, filler): text.replace("−", "-")
+            (memory, budget, filler): text.replace("−", "-").replace("\N{NO-BREAK SPACE}", " ")
             for memory, budget, *values in view.execute_script(script)
             for filler, text in zip((0, 10, 20, 40), values, strict=True)
         }
@@ -256,7 +256,7 @@ def test_the_tip_counts_games(view: Any) -> None:
     """Catches a tooltip that speaks of NaN or undefined."""
     cell = all_of(view, "#grid-table td.value")[-1]
     tip = view.execute_script("return arguments[0].tipText()", cell)
-    assert re.search(r"games won [\d.]+.* %, \d games", tip)
+    assert re.search(r"games won [\d.]+.*\s%, \d games", tip)
     every = "return [...document.querySelectorAll('[data-tip]')].map(n => n.tipText()).join('\\n')"
     assert not re.search(r"NaN|undefined|null", view.execute_script(every))
 

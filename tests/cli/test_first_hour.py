@@ -68,7 +68,7 @@ def test_no_table_is_cut_on_a_terminal_of_80_columns(archive: Archive, tmp_path:
 def test_what_does_not_fit_goes_on_below() -> None:
     """Catches columns that are dropped, rows that lose their names in the second table, and a word that is broken
     although the table could be."""
-    words = [f"value-{number}" for number in range(12)]
+    words = [f"value-{number}" for number in range(10, 22)]
     out = io.StringIO()
     Console(file=out, width=40).print(Fitted(["memory", *words], [["summary", *words], ["guide", *words]], title="T"))
     text = out.getvalue()

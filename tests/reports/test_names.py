@@ -116,6 +116,6 @@ def test_the_level_of_intervals_is_the_setting(tmp_path: Path) -> None:
     tables, _ = study_tables(study)
     assert "90 % percentile" in next(table for table in tables if table.name == "grid").note
     page = render(study_view(study, pack(study)))
-    assert "95 %" not in page
-    assert "Bands are 90 % intervals" in page
-    assert '"intervals":"90 %"' in page
+    assert not re.search(r"95\s%", page)
+    assert "Bands are 90\N{NO-BREAK SPACE}% percentile intervals" in page
+    assert '"intervals":"90\N{NO-BREAK SPACE}% percentile"' in page

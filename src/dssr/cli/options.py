@@ -142,6 +142,7 @@ def display(renderable: "RenderableType") -> None:
 HEADS = {
     "beta": "β",
     "bin": "lag, steps",
+    "by_generation": "held after each rewrite, %",
     "composed": "excused: composed of what was shown",
     "guessed": "excused: a single guess",
     "budget": "B",
@@ -151,6 +152,7 @@ HEADS = {
     "most_calls": "most calls",
     "most_tokens_in": "most tokens read",
     "most_tokens_out": "most tokens written",
+    "needed": "needed at step",
     "phase_a_error": "± of phase A",
     "phase_a_steps": "steps of phase A",
     "phase_b_error": "± of phase B",

@@ -127,15 +127,17 @@ def _tell(study: "Study", as_json: bool) -> None:
     if as_json:
         emit({"run": str(run.path), **summary}, True)
         return
-    quantities = {"success": "as logged", "delta": "δ", "beta": "β", "kappa": "κ", "kappa_first": "κ, one sample"}
+    quantities = {"delta": "δ", "beta": "β", "kappa": "κ", "kappa_first": "κ, one sample"}
     names = {"memory": "memory", "budget": "B", "games": "logs", "points": "decisions"}
     if any(row["kappa"] is not None for row in summary["cells"]):
         emit(
             [
                 {shown: row[name] for name, shown in names.items()}
+                | {"as logged, %": with_bounds(row, "success", "percent")}
                 | {shown: with_bounds(row, name) for name, shown in quantities.items()}
                 for row in summary["cells"]
-            ]
+            ],
+            names=2,
         )
         if len(summary["logs"]) <= SHOWN:
             emit(summary["logs"], title="log by log")

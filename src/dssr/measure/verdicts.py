@@ -347,7 +347,8 @@ def _answer(study: Study, group: CellGroup, cells: Mapping[int, Cell]) -> Answer
     found = decide(beta, kappa, study.sampler)
     others = (_over_all(study, cells, quantity) for quantity in BESIDE)
     won = share_interval(first, study.sampler) if told else None
-    sentence, numbers = f"{named}: {found.sentence}", (found.delta, found.beta, found.kappa, found.contrast)
+    said = found.sentence.replace(" game", " log") if study.is_of_logs else found.sentence
+    sentence, numbers = f"{named}: {said}", (found.delta, found.beta, found.kappa, found.contrast)
     return AnswerRow(*head, found.games, won, *numbers, found.cause, sentence, *others)
 
 

@@ -17,7 +17,7 @@ from dssr.errors import UsageError
 from dssr.measure.rows import flat
 from dssr.measure.verdicts import Cause, decide
 from dssr.record.log import told, write_whole
-from dssr.reports.page import BADGES, LOOKS
+from dssr.reports.page import LOOKS, badge_of
 from dssr.reports.tables import Column, Table, per_cent
 from dssr.reports.view import Answer, PageView, PageWords, ViewCell, estimate, render
 from dssr.stats.bootstrap import Interval, Resampler
@@ -85,13 +85,13 @@ class Decomposition(Record, frozen=True):
             source="dssr decompose · losses of one's own",
             words=PageWords("task", "fact", "level", "task", "tasks", "tasks done"),
             intervals=f"{per_cent(self.level)} t intervals over tasks: bootstrap-t, no nearer than Student's t",
-            level=per_cent(self.level),
-            oracle="the hindsight states that the losses were taken under",
+            level=f"{per_cent(self.level)} t",
+            oracle="the state written in hindsight",
             answers=[
                 Answer(
                     row.memory,
                     LOOKS[row.cause],
-                    BADGES[row.cause],
+                    badge_of(row.cause, "tasks"),
                     [(row.sentence[0].upper() + row.sentence[1:], False)],
                 )
                 for row in self.rows

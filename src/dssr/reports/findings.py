@@ -372,7 +372,7 @@ def _told(finding: Claimed, bounds: tuple[float, float]) -> bool:
 def summary_sentence(found: Sequence[Reproduction]) -> str:
     """How many findings ended how."""
     counts = {word: sum(one.word == word for one in found) for word in dict.fromkeys(one.word for one in found)}
-    return f"Of {len(found)} findings: " + ", ".join(f"{count} {word}" for word, count in counts.items()) + "."
+    return f"Of {len(found)} findings: " + "; ".join(f"{count} {word}" for word, count in counts.items()) + "."
 
 
 def verdict_word(found: Verdict) -> str:

@@ -6,17 +6,19 @@ who lost it.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from dssr.errors import StatsError
 from dssr.measure.comparisons import LEAST_CELLS, relation
 from dssr.measure.lag import LagBinRow, RewriteRow, chunk_rows, lag_bin_rows, rewrite_rows
 from dssr.measure.rows import CellRow, cell_rows
 from dssr.measure.study import Study
-from dssr.measure.verdicts import AnswerRow, answer_rows
+from dssr.measure.verdicts import AnswerRow, Cause, answer_rows
 from dssr.reports.paper import published
 from dssr.reports.study_tables import setting_of
 from dssr.reports.survival import SurvivalCurve
 from dssr.reports.tables import per_cent
+from dssr.reports.typeset import typeset
 from dssr.reports.view import (
     Answer,
     BinRow,
@@ -31,6 +33,7 @@ from dssr.reports.view import (
     ordered,
 )
 from dssr.stats.bootstrap import Interval, written
+from dssr.worlds.base import Words
 
 CAUSES_SHOWN = 5
 """Causes of failed episodes that the page names, the most frequent first."""
@@ -53,10 +56,11 @@ def study_view(study: Study, packed: Packed, against_paper: bool = False) -> Pag
     return PageView(
         title=f"dssr: {', '.join(runs)}",
         source=f"dssr report · {', '.join(runs)}",
-        words=PageWords(words.task, words.fact, words.level, *(LOG_WORDS if study.is_of_logs else ())),
+        words=LOG_WORDS if study.is_of_logs else _words(words),
         intervals=_intervals(study),
-        level=per_cent(study.config.stats.level),
-        oracle=f"{study.config.measure.oracle_samples} states",
+        level=f"{per_cent(study.config.stats.level)} percentile",
+        oracle=f"the best of {study.config.measure.oracle_samples} states of that size, by this very loss, that the "
+        "untrained writer makes in hindsight, from the whole history,",
         answers=memory_answers(study, packed),
         cells=[_cell(row, _published(study, row) if against_paper else {}) for row in _in_order(cells, study)],
         counts=_counts(study, cells),
@@ -88,8 +92,22 @@ def _unaudited(study: Study) -> str:
     return f"No decision was audited in this run; `dssr diagnose --config {study.config.name}` does it."
 
 
-LOG_WORDS = ("log", "logs", "decisions made as logged")
-"""What intervals resample, and what stands for success, where nothing was played."""
+LOG_WORDS = PageWords(
+    task="needed value",
+    fact="value",
+    level="",
+    unit="log",
+    units="logs",
+    won="decisions made as logged",
+    facts="needed values",
+    until="Until the last action that needs them.",
+    scored="As logged",
+)
+"""Where nothing was played."""
+
+
+def _words(of: Words) -> PageWords:
+    return PageWords(of.task, of.fact, of.level, facts=f"{of.task} {of.fact}s")
 
 
 def _in_order(cells: Sequence[CellRow], study: Study) -> list[CellRow]:
@@ -155,7 +173,7 @@ def _counts(study: Study, cells: Sequence[CellRow]) -> list[tuple[str, str]]:
     points = sum(len(audits) for games in study.audits.values() for audits in games.values())
     errors = sum(row.errors for row in cells if row.seeds == 1)
     memories = {cell.memory for cell in study.cells}
-    found = [(memories, "memories"), (study.cells, "cells"), (study.games, "games")]
+    found = [(memories, "memories"), (study.cells, "cells"), (study.games, "logs" if study.is_of_logs else "games")]
     lines = [(f"{len(things):,}", word) for things, word in found]
     lines += [(f"{episodes:,}", "episodes"), (f"{points:,}", "audited decisions")]
     lines.append((f"{errors:,}", "failed episodes, counted apart" if errors else "failed episodes"))
@@ -166,7 +184,7 @@ def _association(study: Study) -> str:
     found = relation(study) if any(study.audits.values()) else None
     if found is None:
         return f"One mark per cell; a rank correlation takes {LEAST_CELLS} cells that differ."
-    return f"One mark per cell. Spearman's ρ over {found.cells} cells is {_typeset(found.rho.text())}."
+    return f"One mark per cell. Spearman's ρ over {found.cells} cells is {typeset(found.rho.text())}."
 
 
 def _lag_note(study: Study) -> str:
@@ -185,8 +203,9 @@ def _lag_note(study: Study) -> str:
 def _intervals(study: Study) -> str:
     stats, of = study.config.stats, "log" if study.is_of_logs else "game"
     return (
-        f"{per_cent(stats.level)} percentile intervals from {stats.resamples:,} resamples of {of}s; "
-        f"every {of} counts the same, however many decisions of it were audited"
+        f"those of grid and charts are {per_cent(stats.level)} percentile intervals from {stats.resamples:,} resamples "
+        f"of {of}s, too narrow where {of}s are few; those of the answers at the top are t intervals, which hold their "
+        f"level; every {of} counts the same, however many decisions of it were audited"
     )
 
 
@@ -198,7 +217,8 @@ def _provenance(study: Study) -> list[list[str]]:
         commit = "unknown" if origin.commit is None else origin.commit[:10] + (" (changed)" if origin.dirty else "")
         models = ", ".join(f"{role} {print_[:12]}" for role, print_ in sorted(run.info.models.items()))
         name = f"{run.config.name} ({run.info.digest[:8]})"
-        rows.append([run.path.name, run.info.command, name, models, origin.device, commit, origin.started])
+        started = origin.started[:16].replace("T", " ")
+        rows.append([run.path.name, run.info.command, name, models, origin.device, commit, started])
     return rows
 
 
@@ -230,7 +250,7 @@ def _footer(study: Study) -> str:
 
 # ---------------------------------------------------------------- one sentence per memory
 
-BADGES = {
+BADGES: dict[Cause, str] = {
     "both": "Writer and budget lose",
     "writer": "The writer loses more",
     "budget": "The budget loses more",
@@ -239,7 +259,7 @@ BADGES = {
     "few": "Too few games",
     "little": "Little is lost",
 }
-LOOKS = {
+LOOKS: dict[Cause, str] = {
     "both": "both",
     "writer": "writer",
     "budget": "budget",
@@ -254,32 +274,42 @@ REFERENCES = {"full": "Sees everything", "oracle-b": "Privileged reference"}
 def memory_answers(study: Study, packed: Packed) -> list[Answer]:
     """One sentence per memory."""
     rows = answer_rows(study) if any(study.audits.values()) else []
-    made = MADE if study.is_of_logs else WON
-    return answers(cell_rows(study), rows, half_lives(packed.curves), study.domain.words.task, made)
+    words = LOGGED if study.is_of_logs else played(study.domain.words.task)
+    return answers(cell_rows(study), rows, half_lives(packed.curves), words)
 
 
-WON, MADE = ("Won ", " of games"), ("The reader makes ", " of audited decisions as logged")
-"""What stands around the share of success."""
+class AnswerWords(NamedTuple):
+    """How an answer speaks of what was measured."""
+
+    before: str
+    """What stands around the share of success."""
+    after: str
+    facts: str
+    """What a state should hold, with its verb: `the recipe was`."""
+    units: str
+    """What intervals resample."""
+
+
+def played(task: str) -> AnswerWords:
+    """Of games; `task` is the world's word for what the reveal tells."""
+    return AnswerWords("Won ", " of games", f"the {task} was", "games")
+
+
+LOGGED = AnswerWords("The reader makes ", " of audited decisions as logged", "the needed values were", "logs")
 
 
 def answers(
     cells: Sequence[CellRow],
     rows: Sequence[AnswerRow],
     half_lives: Mapping[str, int | None],
-    task: str,
-    around: tuple[str, str] = WON,
+    words: AnswerWords,
 ) -> list[Answer]:
-    """One answer per memory, from the rows of the grid and, where decisions were audited, of `answer_rows`.
-
-    `task` is the world's word for what the reveal tells.
-    """
+    """One answer per memory, from the rows of the grid and, where decisions were audited, of `answer_rows`."""
     found = []
     for name in dict.fromkeys(row.memory for row in cells):
         mine = [row for row in rows if row.memory == name]
-        played = [row for row in cells if row.memory == name]
-        found.append(
-            _answer(name, played, sorted(mine, key=lambda row: row.budget or 0), half_lives.get(name), task, around)
-        )
+        of_it = [row for row in cells if row.memory == name]
+        found.append(_answer(name, of_it, sorted(mine, key=lambda row: row.budget or 0), half_lives.get(name), words))
     return found
 
 
@@ -301,15 +331,14 @@ def _answer(
     cells: Sequence[CellRow],
     rows: Sequence[AnswerRow],
     half_life: int | None,
-    task: str,
-    around: tuple[str, str],
+    words: AnswerWords,
 ) -> Answer:
-    verdict, badge = _verdict(name, rows)
+    verdict, badge = _verdict(name, rows, words.units)
     budgets = sorted({row.budget for row in cells if row.budget is not None})
     sizes: list[int | None] = [*budgets] or [None]
     won = [_mean([row.success for row in cells if row.budget == size]) for size in sizes]
-    pieces: list[Piece] = [(around[0], False), (f"{_listed(won, _percent)} %", True), (around[1], False)]
-    if around == MADE and not any(value is not None for value in won):
+    pieces: list[Piece] = [(words.before, False), (f"{_listed(won, _percent)} %", True), (words.after, False)]
+    if words is LOGGED and not any(value is not None for value in won):
         pieces = [("Rolled over the logs", False)]
     if budgets:
         pieces.append((f" at {' / '.join(map(str, budgets))} tokens", False))
@@ -318,14 +347,21 @@ def _answer(
         pieces += [(". The writer's choices cost ", False), (_estimates(kappa), True)]
         pieces += [(f"{_range(kappa)} nats a decision, the budget ", False), (_estimates(beta), True)]
         pieces.append((_range(beta), False))
-    if half_life is not None:
+    if half_life == 0:
+        pieces.append((f"; more than half of {words.facts} never taken up", False))
+    elif half_life is not None:
         times = "one rewrite" if half_life == 1 else f"{half_life} rewrites"
-        pieces.append((f"; half of the {task} was gone after {times}", False))
+        pieces.append((f"; half of {words.facts} gone after {times}", False))
     pieces.append((".", False))
     return Answer(name, verdict, badge, pieces)
 
 
-def _verdict(name: str, rows: Sequence[AnswerRow]) -> tuple[str, str]:
+def badge_of(cause: Cause, units: str = "games") -> str:
+    """The answer in few words; `units` are what intervals resample."""
+    return BADGES[cause].replace("games", units)
+
+
+def _verdict(name: str, rows: Sequence[AnswerRow], units: str) -> tuple[str, str]:
     """Class and text of the badge."""
     if name in REFERENCES:
         return "", REFERENCES[name]
@@ -333,11 +369,11 @@ def _verdict(name: str, rows: Sequence[AnswerRow]) -> tuple[str, str]:
     if not causes:
         return "", "Not measured"
     if len(causes) == 1:
-        return LOOKS[causes[0]], BADGES[causes[0]]
+        return LOOKS[causes[0]], badge_of(causes[0], units)
     told = [one for one in causes if one not in ("unclear", "few")]
     if len(told) == 1:
         shown = sum(row.cause == told[0] for row in rows)
-        return LOOKS[told[0]], f"{BADGES[told[0]]}, shown at {shown} of {len(rows)} budgets"
+        return LOOKS[told[0]], f"{badge_of(told[0], units)}, shown at {shown} of {len(rows)} budgets"
     return LOOKS[next(one for one in BADGES if one in causes)], "Differs by budget"
 
 
@@ -368,8 +404,4 @@ def _percent(value: float) -> str:
 
 
 def _nats(value: float) -> str:
-    return _typeset(written(value))
-
-
-def _typeset(text: str) -> str:
-    return text.replace("-", "−")
+    return typeset(written(value))

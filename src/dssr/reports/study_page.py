@@ -26,6 +26,7 @@ from dssr.reports.findings import Reproduction, outcomes, summary_sentence, verd
 from dssr.reports.paper import PrintedRow
 from dssr.reports.study_tables import Absent
 from dssr.reports.tables import Table, cell_text, latex, latex_text, markdown, to_csv
+from dssr.reports.typeset import printed, prose, typeset
 from dssr.reports.view import asset
 from dssr.reports.write import gather, write_pictures, write_text
 from dssr.stats.bootstrap import written
@@ -296,10 +297,12 @@ def picture(one: Reproduction) -> str:
 
 def render_html(data: StudyData, out: Path) -> str:
     """One file: figures are inside it."""
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, finalize=printed
+    )
     environment.globals |= {"cell_text": cell_text, "origin_of": origin_of, "verdict_word": verdict_word}
     environment.globals |= {"written": written, "picture": lambda one: Markup(picture(one))}
-    environment.filters["typeset"] = lambda text: text.replace("-", "−")
+    environment.filters |= {"typeset": typeset, "prose": prose}
     script = "\n".join(asset(name) for name in ("util.js", "study.js"))
     pictures = {name: _inline(out / name) for part in data.parts for name in part.figures}
     return environment.from_string(asset("study.html.j2")).render(

@@ -27,6 +27,8 @@ class Column(Record, frozen=True):
     kind: Kind = "text"
     value: Callable[[Any], Value] | None = None
     """What is shown of a row, where that is no field of it."""
+    kind_of: Callable[[Any], Kind] | None = None
+    """How a value is written, where rows differ in it."""
 
     def of(self, row: Record) -> Value:
         """What a row has in this column."""
@@ -73,9 +75,10 @@ def cell_text(row: Record, column: Column) -> str:
     value = column.of(row)
     if value is None:
         return "–"
-    if column.kind == "text" or column.kind == "count" or isinstance(value, str):
+    kind = column.kind if column.kind_of is None else column.kind_of(row)
+    if kind == "text" or kind == "count" or isinstance(value, str):
         return value.text() if isinstance(value, Interval) else str(value)
-    return value.text(column.kind) if isinstance(value, Interval) else written(value, column.kind)
+    return value.text(kind) if isinstance(value, Interval) else written(value, kind)
 
 
 def terminal(table: Table) -> Fitted:

@@ -12,7 +12,7 @@ from dssr.measure.study import same_device
 from dssr.record.run import Run
 from dssr.reports.study_tables import Absent
 from dssr.reports.tables import Column, Kind, Table
-from dssr.stats.bootstrap import Interval
+from dssr.stats.bootstrap import Interval, Unit, written
 from dssr.training.reader_points import ReaderAccuracy
 from dssr.training.results import UNTRAINED, CoverageRow, CreditRow, PairRow, RoundResult, ValidatedRound, best_rounds
 from dssr.types import Record
@@ -120,10 +120,10 @@ def _gains(rounds: Sequence[RoundResult]) -> Table:
     gains = _side_by_side(trained, lambda one: one.gain_interval, _by_round)
     changes = _side_by_side(trained, lambda one: one.kappa_interval, _by_round)
     rows = [_named(row, "success, points", PERCENT) for row in gains]
-    rows += [_named(row, "κ, nats", 1.0) for row in changes]
+    rows += [_named(row, REGRET, 1.0) for row in changes]
     head = (Column("quantity", "change of"), Column("writer", "writer"), Column("round", "round", "count"))
     title = "Change against the untrained writer, paired by game"
-    return Table("rounds-gain", title, (*head, *_columns(trained, "nats")), tuple(rows))
+    return Table("rounds-gain", title, (*head, *_columns(trained)), tuple(rows))
 
 
 def _named(row: RoundRow, quantity: str, factor: float) -> RoundRow:
@@ -169,11 +169,16 @@ def _estimates(values: Iterable[Number | str]) -> list[float]:
     return [value for value in found if isinstance(value, int | float)]
 
 
-def _columns(rounds: Sequence[RoundResult], kind: Kind) -> list[Column]:
-    """A column for every filler of the rounds, and their mean."""
+def _columns(rounds: Sequence[RoundResult], kind: Kind | None = None) -> list[Column]:
+    """A column for every filler of the rounds, and their mean; without a kind, rows say what they are of."""
     fillers = sorted({one.filler for one in rounds})
-    columns = [Column(f"at_{filler}", f"F′ = {filler}", kind, _at(filler)) for filler in fillers]
-    return [*columns, Column("mean", "mean", kind)]
+    how, by_row = kind or "nats", None if kind else _kind_of
+    columns = [Column(f"at_{filler}", f"F′ = {filler}", how, _at(filler), by_row) for filler in fillers]
+    return [*columns, Column("mean", "mean", how, kind_of=by_row)]
+
+
+def _kind_of(row: RoundRow) -> Kind:
+    return "nats" if row.quantity == REGRET else "points"
 
 
 def _at(filler: int) -> Callable[[RoundRow], Number | str]:
@@ -189,7 +194,7 @@ def _horizon(rounds: Sequence[RoundResult]) -> Table:
         rows = [_named(row, "success, %", PERCENT) for row in _side_by_side(kept, lambda one: one.success, _by_round)]
         rows += [_named(row, REGRET, 1.0) for row in _side_by_side(kept, lambda one: one.kappa, _by_round)]
     head = (Column("quantity", "quantity"), Column("writer", "writer"), Column("round", "best round", "count"))
-    return Table("horizon", "Variants at their best round", (*head, *_columns(kept, "nats")), tuple(rows))
+    return Table("horizon", "Variants at their best round", (*head, *_columns(kept)), tuple(rows))
 
 
 def _place(standing: ValidatedRound) -> tuple[int, int]:
@@ -210,7 +215,7 @@ def _seeds(rounds: Sequence[RoundResult]) -> Table:
         found += [*rows, *(row for row in pooled if row.mean is not None)]
         found += [_named(row, quantity, factor) for row in _side_by_side(before, value, _by_round)]
     head = (Column("quantity", "quantity"), Column("writer", "writer"), Column("seed", "seed"))
-    return Table("seeds", "Seeds of the selected round", (*head, *_columns(chosen, "nats")), tuple(found))
+    return Table("seeds", "Seeds of the selected round", (*head, *_columns(chosen)), tuple(found))
 
 
 REGRET = "κ, nats"
@@ -223,13 +228,14 @@ SHOWN: tuple[tuple[str, float, Callable[[RoundResult], Number]], ...] = (
 
 def _over_seeds(writer: str, rows: Sequence[RoundRow]) -> RoundRow:
     fillers = sorted({filler for row in rows for filler in row.at})
-    at: dict[int, Number | str] = {f: _spread(_estimates(row.at.get(f) for row in rows)) for f in fillers}
     quantity = rows[0].quantity if rows else ""
-    return RoundRow(writer, None, "mean ± sd", at, _spread(_estimates(row.mean for row in rows)), quantity)
+    kind = "nats" if quantity == REGRET else "points"
+    at: dict[int, Number | str] = {f: _spread(_estimates(row.at.get(f) for row in rows), kind) for f in fillers}
+    return RoundRow(writer, None, "mean ± sd", at, _spread(_estimates(row.mean for row in rows), kind), quantity)
 
 
-def _spread(values: Sequence[float]) -> str | None:
-    return f"{mean(values):.2f} ± {stdev(values):.2f}" if len(values) > 1 else None
+def _spread(values: Sequence[float], kind: Unit) -> str | None:
+    return f"{written(mean(values), kind)} ± {written(stdev(values), kind)}" if len(values) > 1 else None
 
 
 def _credit(rows: Sequence[CreditRow]) -> Table:

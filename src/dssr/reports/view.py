@@ -22,6 +22,7 @@ from msgspec import field
 from dssr.agent.memory import FULL
 from dssr.measure.study import Study
 from dssr.reports.survival import Curves, SurvivalCurve, is_written, timeline
+from dssr.reports.typeset import printed, prose, typeset, unbroken
 from dssr.stats.bootstrap import Interval, Unit, written
 from dssr.types import LABELS, Audit, Cell, Decision, Episode, Protocol, Record, Step
 
@@ -46,7 +47,7 @@ def estimate(found: Interval | None, n: int, unit: Unit = "nats") -> Estimate | 
     """An interval for the page; None when there is no value."""
     if found is None:
         return None
-    return Estimate(found.estimate, *found.ends, n, found.text(unit))
+    return Estimate(found.estimate, *found.ends, n, typeset(found.text(unit)))
 
 
 class Answer(Record, frozen=True):
@@ -125,6 +126,12 @@ class PageWords(Record, frozen=True):
     """What intervals resample."""
     units: str = "games"
     won: str = "games won"
+    facts: str = "facts"
+    """All of them: `recipe directives`."""
+    until: str = "Until the task begins: later, what was remembered is carried out and gone."
+    """How far the curve of facts goes."""
+    scored: str = "Success"
+    """What a share of success is called where there is little room."""
 
 
 class PageView(Record, frozen=True):
@@ -137,9 +144,9 @@ class PageView(Record, frozen=True):
     intervals: str
     """How intervals were made, after `intervals:`."""
     level: str
-    """Of the intervals: `95 %`."""
+    """Of the intervals, and their kind: `95 % percentile`."""
     oracle: str
-    """The hindsight reference in words, after `the best of`."""
+    """The hindsight reference in words, after `what` and before `still loses`."""
     answers: list[Answer]
     cells: list[ViewCell]
     counts: list[tuple[str, str]] = field(default_factory=list)
@@ -185,7 +192,8 @@ class PageView(Record, frozen=True):
 
 def render(view: PageView) -> str:
     """The whole page as text."""
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, finalize=printed)
+    environment.filters["prose"] = prose
     return environment.from_string(asset("page.html.j2")).render(
         view=view,
         words=view.words,
@@ -217,8 +225,11 @@ def inert(value: object) -> str:
 def _summary(view: PageView) -> dict[str, Any]:
     return {
         "words": view.words,
-        "intervals": view.level,
-        "memories": view.answers,
+        "intervals": unbroken(view.level),
+        "memories": [
+            msgspec.structs.replace(one, sentence=[(unbroken(text), strong) for text, strong in one.sentence])
+            for one in view.answers
+        ],
         "budgets": sorted({cell.budget for cell in view.cells if cell.budget is not None}),
         "fillers": sorted({cell.filler for cell in view.cells}),
         "protocols": _once([cell.protocol for cell in view.cells]),
@@ -298,7 +309,8 @@ def pack(study: Study, limit: int = LIMIT) -> Packed:
             continue
         told.append(max(_telling(study, cells[place], game, len(rows) + n) for n, (_, place, *_) in enumerate(found)))
         episode = next(cell[game] for cell in study.episodes.values() if game in cell)
-        games.append({"id": game, "level": episode.level, "split": episode.split})
+        level = None if study.is_of_logs else episode.level
+        games.append({"id": game, "level": level, "split": episode.split})
         chunks.append(_squeeze(block))
         rows += found
     inside: list[int] = []
@@ -339,8 +351,8 @@ def _start(study: Study, rows: Sequence[Sequence[Any]], worst: Telling) -> Start
     if step < 0:
         return Start(left, best, None)
     kind = "lost episode" if lost else "episode"
-    why = f"It opens on the {kind} with the largest regret: {mine.memory}, κ = {written(kappa)} nats at step {step}."
-    return Start(left, best, step, why.replace("-", "−"))
+    worst_here = f"{mine.memory}, κ = {typeset(written(kappa))} nats at step {step}"
+    return Start(left, best, step, f"It opens on the {kind} with the largest regret: {worst_here}.")
 
 
 def ordered(study: Study) -> list[Cell]:
@@ -382,6 +394,9 @@ def _game(study: Study, game: str, number: int, curves: Curves) -> tuple[dict[st
 
 
 def _run(study: Study, episode: Episode) -> int | None:
+    """Where an episode can be continued from; a log cannot be played on."""
+    if study.is_of_logs:
+        return None
     folder = study.folder(episode.key)
     return next((place for place, run in enumerate(study.runs) if run.path == folder), None)
 

@@ -18,16 +18,19 @@ from dssr.errors import StatsError
 from dssr.types import Record
 
 Array = NDArray[np.float64]
-Unit = Literal["percent", "nats", "change", "number"]
-"""How a number is written: `percent` is a fraction times 100, `change` a signed one, `number` has four decimals."""
+Unit = Literal["percent", "points", "nats", "change", "number"]
+"""How a number is written: `percent` is a fraction times 100, `points` is that already, `change` a signed fraction, and
+`number` has four decimals."""
 
 
 def written(value: float, unit: Unit = "nats") -> str:
     """A number as people read it. The terminal, tables and pages all take their digits from here."""
     if unit == "change":
         return f"{100 * value:+.0f} %"
-    text = f"{100 * value:.1f}" if unit == "percent" else f"{value:.4f}" if unit == "number" else f"{value:.2f}"
-    if unit == "percent" and text in ("100.0", "0.0", "-0.0"):
+    if unit == "percent":
+        return written(100 * value, "points")
+    text = f"{value:.{ {'points': 1, 'number': 4}.get(unit, 2) }f}"
+    if unit == "points" and text in ("100.0", "0.0", "-0.0"):
         return text.removesuffix(".0").lstrip("-")
     return text.lstrip("-") if float(text) == 0 else text
 

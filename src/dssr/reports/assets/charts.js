@@ -59,10 +59,10 @@ function lineChart(options) {
     for (const { v, text } of ticks(unit * y0, unit * y1, 5)) out.append(
       s("line", { class: v === 0 ? "zero" : "grid", x1: m.l, x2: wide - m.r, y1: y(v / unit), y2: y(v / unit) }),
       s("text", { class: "tick y", x: m.l - 7, y: y(v / unit) + 4, "text-anchor": "end" }, text));
-    const room = Math.max(...options.xs.map((one) => 7 * String(one.text).length + 8));
+    const marked = options.xs.filter((one) => one.text !== ""), room = Math.max(...marked.map((one) => 7 * String(one.text).length + 8));
     let every = 1;
-    while (options.xs.some((one, i) => i % every === 0 && options.xs[i + every] && x(options.xs[i + every].x) - x(one.x) < room)) every++;
-    options.xs.forEach((one, i) => { if (i % every === 0) out.append(s("text", { class: "tick x", x: x(one.x), y: high - m.b + 18, "text-anchor": "middle" }, one.text)); });
+    while (marked.some((one, i) => i % every === 0 && marked[i + every] && x(marked[i + every].x) - x(one.x) < room)) every++;
+    marked.forEach((one, i) => { if (i % every === 0) out.append(s("text", { class: "tick x", x: x(one.x), y: high - m.b + 18, "text-anchor": "middle" }, one.text)); });
     out.append(axis((m.l + wide - m.r) / 2, high - 4, options.xName, "middle"), axis(4, 12, options.yName));
     const groups = options.series.map((one) => {
       const group = seriesMarks(one, x, y, options);
@@ -128,7 +128,7 @@ function lossBars(rows, label, limits) {
       const middle = y + 1 + (line - 8) / 2;
       if (r.delta.low !== null) group.append(s("line", { x1: x(r.delta.low), x2: x(r.delta.high), y1: middle, y2: middle, stroke: "var(--ink)", "stroke-width": 1 }));
       group.append(s("path", { d: shapePath("diamond", x(r.delta.value), middle, 3.2), fill: "var(--ink)", stroke: "var(--card)", "stroke-width": 1 }));
-      out.append(group, s("text", { class: "tick strong", x: wide - right + 8, y: y + 12 }, minus(r.delta.text.split(" ")[0])));
+      out.append(group, s("text", { class: "tick strong", x: wide - right + 8, y: y + 12 }, r.delta.text.split(" ")[0]));
     });
     return out;
   });

@@ -174,7 +174,7 @@ function pane(one) {
   const fork = one.run === null ? null : `dssr fork ${D.runs[one.run]} ${one.key} ${at}`;
   return h("article", { class: "card pane", "data-memory": one.cell.memory, "aria-label": `${labelOf(one)}, step ${at}` },
     h("header", {}, h("h3", {}, named(one.cell.memory), " ", h("span", { class: "note" }, [one.cell.budget === null ? null : `${one.cell.budget} tokens`, D.fillers.length > 1 ? `F′ ${one.cell.filler}` : null, one.game].filter(Boolean).join(" · "))),
-      one.outcome ? h("span", { class: `outcome ${one.outcome}` }, over ? `ended at step ${at}: ` : "", one.outcome, one.top === null ? "" : ` ${one.score}/${one.top}`) : null),
+      one.outcome ? h("span", { class: `outcome ${one.outcome}` }, over ? `ended at step ${at}: ` : "", ended(one), one.top === null ? "" : ` ${one.score}/${one.top}`) : null),
     one.error ? h("p", { class: "note" }, `Failed, not counted as a loss: ${one.error}`) : null,
     h("p", { class: "note" }, [`step ${at}`, KINDS[kind] || kind, text(place)].filter(Boolean).join(" · "), action === null ? "" : [" · after ", h("b", {}, text(action))]),
     h("h4", {}, "Observation"), tall(h("p", { class: "text", tabindex: 0 }, text(seen).replace(/\n{3,}/g, "\n\n"))),
@@ -198,7 +198,7 @@ function audit([state, full, oracle, best, coverage], text) {
   const box = (name, sign, value, tip) => h("div", { class: `loss-box ${name}`, tip }, h("b", {}, nats(value)), h("span", {}, sign));
   return [h("h4", {}, "What was lost at this decision, in nats"),
     h("div", { class: "losses" }, box("delta", "δ gap", state - full, "loss with the state minus loss with the full history"), box("beta", "β budget", oracle - full, "what the best of the untrained writer's hindsight states still loses: a reference, not a bound"),
-      box("kappa", "κ regret", state - oracle, "what the writer's choices cost against that hindsight state"), coverage === null ? null : h("div", { class: "loss-box" }, h("b", {}, percent(coverage)), h("span", {}, `${D.words.task} kept`))),
+      box("kappa", "κ regret", state - oracle, "what the writer's choices cost against that hindsight state"), coverage === null ? null : h("div", { class: "loss-box" }, h("b", {}, percent(coverage)), h("span", {}, D.words.unit === "game" ? `${D.words.task} kept` : `${D.words.facts} kept`))),
     best === null ? null : h("details", { class: "data" }, h("summary", {}, "The best state in hindsight"), h("p", { class: "text state" }, text(best)))];
 }
 // What the reader hardly thinks of is folded away, unless it is the reference or was played.
@@ -207,9 +207,10 @@ function options([commands, reference, played, top, logprobs], text) {
   const line = ({ c, i, p }) => h("li", { class: `${c === reference ? "best" : ""} ${c === played ? "played" : ""}` },
     h("span", { class: "note" }, D.labels[i]),
     h("span", {}, text(c), c === reference ? h("span", { class: "tag ref", tip: "the reference action" }, "a*") : null, c === played ? h("span", { class: "tag" }, "chosen") : null, c === top && c !== played ? h("span", { class: "tag" }, "most likely") : null),
-    h("span", { class: "p" }, h("i", { style: `width:${100 * (p ?? 0)}%` })), h("span", { class: "num" }, p === null ? "–" : p < 0.001 ? "<0.1 %" : `${(100 * p).toFixed(1)} %`));
+    p === null ? null : h("span", { class: "p" }, h("i", { style: `width:${100 * p}%` })), p === null ? null : h("span", { class: "num" }, p < 0.001 ? "<0.1\u00a0%" : `${(100 * p).toFixed(1)}\u00a0%`));
+  if (!logprobs.length) return [h("h4", {}, commands.length > 1 ? "Options" : "The action that was taken"), h("ul", { class: "options plain" }, rows.map(line))];
   const said = rows.filter(({ c, p }) => p === null || p >= 0.001 || c === reference || c === played), folded = rows.filter((one) => !said.includes(one));
-  return [h("h4", {}, h("span", {}, "Options and the reader's probability"), h("span", {}, `−log p(a*) = ${logprobs.length ? nats(-logprobs[commands.indexOf(reference)]) : "–"} nats`)),
+  return [h("h4", {}, h("span", {}, "Options and the reader's probability"), h("span", {}, `−log p(a*) = ${nats(-logprobs[commands.indexOf(reference)])} nats`)),
     h("ul", { class: "options" }, said.map(line)),
-    folded.length ? h("details", { class: "data" }, h("summary", {}, `${plural(folded.length, "option")} below 0.1 %`), h("ul", { class: "options" }, folded.map(line))) : null];
+    folded.length ? h("details", { class: "data" }, h("summary", {}, `${plural(folded.length, "option")} below 0.1\u00a0%`), h("ul", { class: "options" }, folded.map(line))) : null];
 }

@@ -42,8 +42,8 @@ function filters() {
 
 // ---- grid
 
-const QUANTITIES = { success: D.words.won, delta: "gap δ to the full history", beta: "budget loss β", kappa: "write-time regret κ", coverage: `${D.words.task} kept` };
-const SIGNS = { success: "Success", delta: "δ", beta: "β", kappa: "κ", coverage: "Coverage" };
+const QUANTITIES = { success: D.words.won, delta: "gap δ to the full history", beta: "budget loss β", kappa: "write-time regret κ", coverage: `${D.words.facts} in the state` };
+const SIGNS = { success: D.words.scored, delta: "δ", beta: "β", kappa: "κ", coverage: "Coverage" };
 const unitOf = (name) => (SHARES.includes(name) ? "%" : "nats");
 const measured = Object.keys(QUANTITIES).filter((name) => D.cells.some((c) => c[name]));
 let quantity = measured[0];
@@ -82,11 +82,11 @@ function gridTable() {
     const first = head.memory !== before;
     before = head.memory;
     return h("tr", { class: first ? "first" : null }, h("th", { scope: "row" }, first ? named(head.memory) : h("span", { class: "unseen" }, head.memory)),
-      h("td", {}, head.budget === null ? "–" : head.budget), D.protocols.length > 1 ? h("td", {}, head.protocol) : null,
+      D.budgets.length ? h("td", {}, head.budget === null ? "–" : head.budget) : null, D.protocols.length > 1 ? h("td", {}, head.protocol) : null,
       fillers.map((f) => gridCell(at.get(f), top)));
   });
   return h("table", { id: "grid-table", "aria-describedby": "grid-about" },
-    h("thead", {}, h("tr", {}, ["Memory", "Budget, tokens", ...(D.protocols.length > 1 ? ["Protocol"] : [])].map((t) => h("th", { scope: "col" }, t)),
+    h("thead", {}, h("tr", {}, ["Memory", ...(D.budgets.length ? ["Budget, tokens"] : []), ...(D.protocols.length > 1 ? ["Protocol"] : [])].map((t) => h("th", { scope: "col" }, t)),
       fillers.map((f) => h("th", { scope: "col" }, D.fillers.length > 1 ? `F′ = ${f} steps` : QUANTITIES[quantity])))),
     h("tbody", {}, body));
 }
@@ -97,7 +97,7 @@ function gridCell(c, top) {
   if (!e) return h("td", { class: "value", tip: D.missing.decomposition || "not measured in this cell" }, "–", beside);
   const good = SHARES.includes(quantity), strength = Math.round(34 * Math.min(1, Math.abs(e.value) / (good ? 1 : top)));
   const color = good ? "good" : quantity === "beta" ? "beta" : e.value < 0 ? "good" : "kappa";
-  const [value, ...range] = minus(e.text).split(" ");
+  const [value, ...range] = e.text.split(" ");
   return h("td", { class: "value num", style: `background:color-mix(in srgb, var(--${color}) ${strength}%, transparent)`, tip: cellTip(c) },
     value, range.length ? h("small", {}, ` ${range.join(" ")}`) : null, beside);
 }

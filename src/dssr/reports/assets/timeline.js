@@ -7,11 +7,11 @@ function survival() {
   panels("survival-body", (budget) => {
     const rows = D.survival.filter((r) => inPanel(r, budget) && chosen.memory.has(r.memory));
     const series = rows.map((r) => ({ memory: r.memory, points: r.share.map((v, i) => ({
-      x: i, y: v, low: null, high: null, tip: `${r.memory}, ${plural(i, "rewrite")} after the ${D.words.task}\n${percent(v)} of its ${D.words.fact}s in the state\n${plural(r.counts[i], "episode")}` })) }));
+      x: i, y: v, low: null, high: null, tip: `${r.memory}, ${plural(i, "rewrite")} after the ${D.words.task}\n${percent(v)} of the ${D.words.facts} in the state\n${plural(r.counts[i], "episode")}` })) }));
     const longest = Math.max(1, ...rows.map((r) => r.share.length - 1)), marks = ticks(0, longest, 6, true);
     const xs = marks.map(({ v, text }) => ({ x: v, text }));
     return rows.length ? h("div", {}, lineChart({ series, xs: [...xs, { x: longest, text: "" }], limits: [0, 1.02], unit: 100,
-      yName: `${D.words.fact}s in the state, %`, xName: `since the ${D.words.task} was shown, rewrites`, label: `Share of ${D.words.task} ${D.words.fact}s in the state, in %, by rewrites, ${budgetText(budget)}` }),
+      yName: `${D.words.fact}s in the state, %`, xName: `since the ${D.words.task} was shown, rewrites`, label: `Share of ${D.words.facts} in the state, in %, by rewrites, ${budgetText(budget)}` }),
       dataTable(["memory", ...marks.map((one) => one.text)], rows.map((r) => [named(r.memory), ...marks.map(({ v }) => percent(r.share[v]))]))) : null;
   });
 }
@@ -60,7 +60,8 @@ function factChart(blocks, step, pick) {
     return out;
   });
 }
-const headOf = (one) => `${one.cell.memory}${one.cell.budget === null ? "" : `, ${one.cell.budget} tokens`}${D.fillers.length > 1 ? `, F′ ${one.cell.filler}` : ""}, ${one.game}${one.outcome ? `: ${one.outcome} ${one.score}/${one.top}` : ""}`;
+const headOf = (one) => `${one.cell.memory}${one.cell.budget === null ? "" : `, ${one.cell.budget} tokens`}${D.fillers.length > 1 ? `, F′ ${one.cell.filler}` : ""}, ${one.game}${one.outcome ? `: ${ended(one)} ${one.score}/${one.top}` : ""}`;
+const ended = (one) => (one.outcome === "logged" ? "as logged" : one.outcome);
 function factRows(facts, one, x, y, { wide, roomy, line, cell }, pick) {
   const out = [], last = one.steps.length - 1, press = (i) => ({ onclick: () => pick(one, i), style: "cursor:pointer" });
   const phases = [["explore", 0, one.reveal], [D.words.task, one.reveal, one.reveal + 1], ["filler", one.reveal + 1, one.begin], ["act", one.begin, last + 1]];

@@ -25,9 +25,9 @@ const s = (tag, attrs, ...kids) => fill(document.createElementNS(SVG, tag), attr
 
 const minus = (text) => String(text).replace(/-/g, "−");
 const nats = (v) => (v === null || v === undefined ? "–" : minus(v.toFixed(2)).replace(/^−0\.00$/, "0.00"));
-const percent = (v) => (v === null || v === undefined ? "–" : `${(100 * v).toFixed(v === 1 || v === 0 ? 0 : 1)} %`);
+const percent = (v) => (v === null || v === undefined ? "–" : `${(100 * v).toFixed(v === 1 || v === 0 ? 0 : 1)}\u00a0%`);
 const SHARES = ["success", "coverage"];
-const told = (e, unit) => (e ? `${minus(e.text)}${unit ? ` ${unit}` : ""}` : "–");
+const told = (e, unit) => (e ? `${e.text}${unit ? `\u00a0${unit}` : ""}` : "–"); // its text comes typeset
 const plural = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
 
 // ---- tooltip: by mouse, by touch, and by the arrow keys inside a chart
