@@ -170,6 +170,25 @@ def test_nothing_is_cut_off_without_a_hint(browser: Any, named: Path, width: int
         until(lambda: all_of(browser, "#grid-body .hint[data-right=false][data-left=true]"))
 
 
+@WIDTHS
+def test_numbers_stay_in_one_piece(browser: Any, page: Path, width: int) -> None:
+    """Catches an interval or a per cent that is parted at the end of a line, and a grid that does not say what kind of
+    intervals it has."""
+    pages.open_page(browser, page, width)
+    parted = (
+        "const out = [], walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT); let n, seen = 0;"
+        " while ((n = walk.nextNode())) { if (n.parentNode.closest('script, style')) continue;"
+        " for (const m of n.textContent.matchAll(/\\[[^\\]]*\\]|[\\d.]+\\s%/g)) { const r = document.createRange();"
+        " r.setStart(n, m.index); r.setEnd(n, m.index + m[0].length); seen++;"
+        " if (new Set([...r.getClientRects()].map(b => Math.round(b.top))).size > 1) out.push(m[0]) } }"
+        " return [seen, out]"
+    )
+    seen, found = browser.execute_script(parted)
+    assert seen > 50
+    assert found == []
+    assert re.search(r"95\s% percentile intervals over games", browser.find_element("id", "grid-about").text)
+
+
 def test_no_band_of_one_and_no_line_across_nothing(browser: Any, tmp_path: Path) -> None:
     """Catches an interval drawn for a single game and a line through bins in which nothing was measured; and parts
     without data on a page that was filled from something else than games."""

@@ -67,5 +67,16 @@ def test_the_command_prints_the_answer_and_writes_the_page(tmp_path: Path) -> No
     assert dssr.decompose(tmp_path / "rows.csv").rows[0].sentence in told
     page = (tmp_path / "page" / "index.html").read_text()
     assert "The writer loses more" in page
+    assert "β, what the state written in hindsight still loses" in " ".join(page.split())
+    assert '"intervals":"95\N{NO-BREAK SPACE}% t"' in page
     rows = json.loads(subprocess.run([*command, "--json"], cwd=tmp_path, capture_output=True, check=True).stdout)
     assert rows["memories"][0]["cause"] == "writer"
+
+
+def test_few_tasks_are_called_tasks(tmp_path: Path) -> None:
+    """Catches the word game where nothing was played."""
+    found = dssr.decompose(losses(tasks=3))
+    assert "too few tasks for an answer" in found.rows[0].sentence
+    page = found.page(tmp_path).read_text()
+    assert "Too few tasks" in page
+    assert "Too few games" not in page

@@ -12,6 +12,7 @@ from dssr.config import Config
 from dssr.measure.continuation import ReturnRow
 from dssr.record.run import Run
 from dssr.reports.study_tables import MAKERS
+from dssr.reports.tables import cell_text
 from dssr.reports.training_tables import MAKES
 from dssr.reports.write import make_report
 from dssr.stats.bootstrap import Interval
@@ -66,13 +67,17 @@ def test_tables_of_training(trained: Path, tmp_path: Path) -> None:
     seeds = tables["seeds"].plain()
     assert [row["seed"] for row in seeds] == [0, 1, "mean ± sd", None] * 2
     # Success 30 and 35 %: mean 32.5, sd 5 / √2 = 3.54. κ 1.1 and 1.4: mean 1.25, sd 0.3 / √2 = 0.21.
-    assert seeds[2]["at_0"] == "32.50 ± 3.54"
+    assert seeds[2]["at_0"] == "32.5 ± 3.5"
     assert (seeds[4]["quantity"], seeds[4]["at_0"], seeds[5]["at_0"]) == ("κ, nats", 1.1, 1.4)
     assert seeds[6]["at_0"] == "1.25 ± 0.21"
     gains = {(row["quantity"], row["writer"], row["round"]): row for row in tables["rounds-gain"].plain()}
     assert gains["success, points", "dssr", 1]["at_0"] == pytest.approx(25.0)
     assert gains["success, points", "dssr", 1]["at_0_high"] == pytest.approx(40.0)
     assert gains["κ, nats", "K=1", 0]["at_20_low"] == -0.8
+    shown = {(row.quantity, row.writer, row.round): row for row in tables["rounds-gain"].rows}
+    at_0 = next(column for column in tables["rounds-gain"].columns if column.key == "at_0")
+    assert cell_text(shown["success, points", "dssr", 1], at_0).startswith("25.0 [")  # one decimal, as success has
+    assert re.fullmatch(r"-?\d\.\d\d \[.*\]", cell_text(shown["κ, nats", "dssr", 1], at_0))
     assert tables["pair-gaps"].plain()[0]["actions"] == 0.25
     assert tables["coverage"].plain()[0]["since"] == "1-2"
     assert tables["score-return"].plain()[0]["rho_high"] == 0.42

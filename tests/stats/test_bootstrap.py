@@ -197,6 +197,8 @@ def test_wilson_has_a_width_where_resamples_have_none() -> None:
         (0.9996, "percent", "100"),
         (-0.5, "change", "-50 %"),
         (0.00125, "number", "0.0013"),
+        (12.5, "points", "12.5"),
+        (-100.0, "points", "-100.0"),
     ],
 )
 def test_numbers_are_written_one_way(value: float, unit: Unit, text: str) -> None:
