@@ -146,6 +146,17 @@ def test_the_citation_names_this_version() -> None:
     assert cited[1] == built[1]
 
 
+PUBLISHED = ("README.md", "docs/method.md", "docs/paper.md", "docs/report.md", "src/dssr/reports/assets/study.html.j2")
+
+
+@pytest.mark.parametrize("page", PUBLISHED)
+def test_the_published_study_is_named(page: str) -> None:
+    """Catches a page that speaks of "the published study" and leaves the reader to guess which."""
+    references = (ROOT / "CITATION.cff").read_text().partition("references:")[2]
+    (title,) = re.findall(r'title: "(.*)"', references)
+    assert title in " ".join((ROOT / page).read_text().split())
+
+
 def test_every_variant_is_explained() -> None:
     """Catches a way of training that no page names."""
     for page in ("method.md", "training.md"):

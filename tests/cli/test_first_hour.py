@@ -1,6 +1,7 @@
 """What a newcomer sees on an ordinary terminal, and how early a mistake is told."""
 
 import io
+import json
 import os
 import pty
 import re
@@ -156,3 +157,14 @@ def test_an_error_inside_a_library_is_told_by_the_users_line(archive: Archive, t
     done = dssr("play", "valid-1-000", "-c", str(config), "-m", "mine.py:Memory", cwd=tmp_path)
     assert done.returncode == 1
     assert "(mine.py, line 6)" in done.stderr
+
+
+def test_a_missing_file_is_said_to_be_missing(archive: Archive, tmp_path: Path) -> None:
+    """Catches `[Errno 2] No such file or directory`, which is no sentence of ours."""
+    config = tiny_study(archive, tmp_path)
+    assert dssr("diagnose", "-c", str(config), "-m", "summary", "-o", "run", cwd=tmp_path).returncode == 0
+    key = json.loads(dssr("episodes", "run", "--json", cwd=tmp_path).stdout)[0]["episode"]
+    for words in (("fork", "run", key, "0", "--state", "none.txt"), ("decompose", "none.txt")):
+        done = dssr(*words, cwd=tmp_path)
+        assert done.returncode == 2
+        assert done.stderr.startswith("dssr: There is no file none.txt"), done.stderr

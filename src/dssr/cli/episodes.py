@@ -121,6 +121,8 @@ def fork(
 
     try:
         own = None if state is None else state.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise UsageError(f"There is no file {state} to take the state from.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{state} cannot be read as UTF-8 text: {error}.") from error
     forked = work(run, episode, step, own)

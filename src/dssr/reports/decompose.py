@@ -148,6 +148,8 @@ def _read(rows: Any) -> Iterable[Mapping[str, Any]]:
         try:
             with Path(rows).open(newline="", encoding="utf-8-sig") as file:
                 return list(csv.DictReader(file))
+        except FileNotFoundError as error:
+            raise UsageError(f"There is no file {rows}; give a CSV file with {', '.join(COLUMNS)}.") from error
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise UsageError(f"{rows} cannot be read as a CSV file: {error}.") from error
     if hasattr(rows, "to_dicts"):  # polars
