@@ -153,6 +153,8 @@ def check(run: options.Run, as_json: options.Json = False) -> None:
     if not as_json and (files := Run.open(run).check()):
         say(f"{files} files of {run} are as they were when it was finished")
     emit(found if as_json else shown, as_json)
+    if not any(search["writer_prompts"] + search["reader_prompts"] for search in found):
+        raise RecordError(f"No prompt of {run} was searched, so nothing can be said about leaks in it.")
     if leaks:
         if not as_json:
             emit(leaks, title="leaks")
