@@ -13,7 +13,7 @@ from dssr.measure.continuation import ReturnRow
 from dssr.record.run import Run
 from dssr.reports.study_tables import MAKERS
 from dssr.reports.tables import cell_text
-from dssr.reports.training_tables import MAKES
+from dssr.reports.training_tables import MAKES, RoundRow
 from dssr.reports.write import make_report
 from dssr.stats.bootstrap import Interval
 from dssr.training.reader_points import ReaderAccuracy
@@ -74,7 +74,8 @@ def test_tables_of_training(trained: Path, tmp_path: Path) -> None:
     assert gains["success, points", "dssr", 1]["at_0"] == pytest.approx(25.0)
     assert gains["success, points", "dssr", 1]["at_0_high"] == pytest.approx(40.0)
     assert gains["κ, nats", "K=1", 0]["at_20_low"] == -0.8
-    shown = {(row.quantity, row.writer, row.round): row for row in tables["rounds-gain"].rows}
+    rows = [row for row in tables["rounds-gain"].rows if isinstance(row, RoundRow)]
+    shown = {(row.quantity, row.writer, row.round): row for row in rows}
     at_0 = next(column for column in tables["rounds-gain"].columns if column.key == "at_0")
     assert cell_text(shown["success, points", "dssr", 1], at_0).startswith("25.0 [")  # one decimal, as success has
     assert re.fullmatch(r"-?\d\.\d\d \[.*\]", cell_text(shown["κ, nats", "dssr", 1], at_0))

@@ -229,7 +229,7 @@ SHOWN: tuple[tuple[str, float, Callable[[RoundResult], Number]], ...] = (
 def _over_seeds(writer: str, rows: Sequence[RoundRow]) -> RoundRow:
     fillers = sorted({filler for row in rows for filler in row.at})
     quantity = rows[0].quantity if rows else ""
-    kind = "nats" if quantity == REGRET else "points"
+    kind: Unit = "nats" if quantity == REGRET else "points"
     at: dict[int, Number | str] = {f: _spread(_estimates(row.at.get(f) for row in rows), kind) for f in fillers}
     return RoundRow(writer, None, "mean ± sd", at, _spread(_estimates(row.mean for row in rows), kind), quantity)
 
