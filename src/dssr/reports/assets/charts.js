@@ -166,7 +166,7 @@ function scatter(points, label, won) {
 }
 
 function dataTable(heads, rows) {
-  const line = (tag, cells) => h("tr", {}, cells.map((one) => h(tag, { scope: tag === "th" ? "col" : null }, one)));
+  const line = (tag, cells) => h("tr", {}, cells.map((one) => h(tag, { scope: tag === "th" ? "col" : null }, typeof one === "string" ? one.replaceAll("\u00a0", " ") : one))); // whole on a screen by its style; paper is narrow
   const table = h("table", {}, h("thead", {}, line("th", heads)), h("tbody", {}, rows.map((row) => line("td", row))));
   return h("details", { class: "data" }, h("summary", {}, "Show as a table"), hinted(h("div", {}, table), "Table"));
 }
