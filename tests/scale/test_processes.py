@@ -21,6 +21,7 @@ from dssr.errors import ModelError, UsageError, WorkerError
 from dssr.measure.continuation import continuation
 from dssr.measure.diagnose import diagnose, lag
 from dssr.measure.plan import Rates, plan
+from dssr.record.log import SITTINGS
 from dssr.scale import processes
 from dssr.scale.processes import processes_for
 from dssr.scale.shards import each
@@ -33,7 +34,7 @@ from dssr.worlds.base import settled
 def logs(place: Path) -> dict[str, bytes]:
     """All that a run stores but times and machines."""
     kept = [file for file in sorted(place.rglob("*")) if file.suffix == ".jsonl" or file.name == "summary.json"]
-    return {str(file.relative_to(place)): file.read_bytes() for file in kept if file.name != "resumes.jsonl"}
+    return {str(file.relative_to(place)): file.read_bytes() for file in kept if file.name not in SITTINGS}
 
 
 @pytest.fixture

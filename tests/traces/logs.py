@@ -80,7 +80,8 @@ class Copyist(ScriptedModel):
     async def generate(self, request: Generate) -> Generated:
         text = request.messages[-1].content
         self.seen.append(text)
-        return Generated(text.partition("New observation:\n")[2], 0)
+        kept = text.partition("New observation:\n")[2]
+        return Generated(kept, len(self.tokenizer.encode(kept)))
 
     async def choose(self, request: Choose) -> Chosen:
         self.seen.append(request.messages[-1].content)
