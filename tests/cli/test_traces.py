@@ -1,6 +1,8 @@
 """`dssr audit` and `dssr trace` as a user calls them."""
 
+import csv
 import json
+import re
 from pathlib import Path
 
 from tests.cli.test_main import dssr
@@ -24,10 +26,19 @@ def test_from_a_log_to_the_page(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     for part in ("log by log", "Reader sensitive", "values that later actions need", "summary, 64 tokens: budget loss"):
         assert part in done.stdout + done.stderr, part
+    told = re.search(r"cost: ([\d,]+) model calls, ([\d,]+) answered from the cache and ([\d,]+) computed", done.stdout)
+    assert told is not None, done.stdout
+    calls, cached, computed = (int(number.replace(",", "")) for number in told.groups())
+    assert calls >= cached + computed > computed > plan["total"]["new_calls"] / 2
     done = dssr("report", "run", "-o", "report", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "report" / "index.html").read_text()
     assert "decisions made as logged" in page
+    assert "computed model calls" in page
+    assert "minutes on the clock" in (tmp_path / "report" / "report.md").read_text()
+    (cost,) = csv.DictReader((tmp_path / "report" / "tables" / "costs.csv").open())
+    assert (int(cost["calls"]), int(cost["computed"])) == (calls, computed)
+    assert int(cost["tokens_in"]) > 1000
     assert (tmp_path / "report" / "tables" / "blame.csv").is_file()
     assert (tmp_path / "report" / "tables" / "fact-survival.csv").is_file()
     done = dssr("trace", "export", *logs, "-o", "all.jsonl", cwd=tmp_path)
