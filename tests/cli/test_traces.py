@@ -47,6 +47,30 @@ def test_from_a_log_to_the_page(tmp_path: Path) -> None:
     assert "end_of_edit" in shown.stdout
 
 
+def test_what_the_list_names_is_seen_nowhere(tmp_path: Path) -> None:
+    """Catches a secret of a log that --redact lets through: into the terminal, an exported trace, the run, its cache or
+    its page; and a list that cannot be read, which must stop everything."""
+    secret = "ghp_s3cr3tTOKEN"
+    log = (LOGS / "mini-swe-agent-issue.traj.json").read_text()
+    (tmp_path / "log.json").write_text(log.replace("missing_colon", f"missing_{secret}"))
+    (tmp_path / "list.txt").write_text("# tokens of any account\n/ghp_\\w+/\n")
+    hidden = ("--redact", "list.txt")
+    shown = dssr("trace", "show", "log.json", *hidden, cwd=tmp_path)
+    assert "[redacted]" in shown.stdout
+    told = [shown, dssr("trace", "export", "log.json", "-o", "traces.jsonl", *hidden, cwd=tmp_path)]
+    asked = ("log.json", "-c", "scripted", "-m", "summary", "-m", "lastk", "-b", "64", "-o", "run")
+    told.append(dssr("audit", *asked, *hidden, cwd=tmp_path))
+    told.append(dssr("report", "run", "-o", "report", cwd=tmp_path))
+    for done in told:
+        assert done.returncode == 0, done.stderr
+        assert secret not in done.stdout + done.stderr
+    made = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "log.json"]
+    assert {"traces.jsonl", "prompts.jsonl", "responses.db", "index.html"} <= {path.name for path in made}
+    assert not [path for path in made if secret.encode() in path.read_bytes()]
+    assert dssr("audit", *asked[:-1], "other", "--redact", "missing.txt", cwd=tmp_path).returncode == 2
+    assert not (tmp_path / "other").exists()
+
+
 def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
     """Catches a traceback, or exit 0, on a log that cannot be audited; nothing is left behind."""
     (tmp_path / "empty.jsonl").write_text("")

@@ -318,7 +318,10 @@ def _strata(study: Study) -> Table:
     ]
     columns += [Column("whole_delta", "δ of the whole action", "nats"), Column("whole_kappa", "κ of it", "nats")]
     note = "Only carried values and choices among options count into β and κ; repeats and plain text stand beside."
-    return _table("strata", "Losses by kind of decision", columns, stratum_rows(study), study, note)
+    rows = stratum_rows(study)
+    if any(row.sampling_error for row in rows):
+        columns.append(Column("sampling_error", "± of κ from drawing", "nats"))
+    return _table("strata", "Losses by kind of decision", columns, rows, study, note)
 
 
 def _readers(rows: Sequence[ReaderRow], study: Study) -> Table:
