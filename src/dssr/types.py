@@ -38,7 +38,7 @@ class Counts(Record, frozen=True):
     written: int = 0
     """Tokens generated."""
     computed: int = 0
-    """Calls that a model had to answer; the rest were known, or were the same as one under way."""
+    """Calls that a model answered; the rest were known, the same as one under way, or are not answered."""
     read: int = 0
     """Tokens of the prompts, and of the texts to be scored, in the computed calls."""
     cpu: float = 0.0

@@ -13,7 +13,7 @@ import pytest
 from tests.traces.logs import Copyist, made_trace, run_audit
 
 from dssr.config import Config
-from dssr.errors import RecordError
+from dssr.errors import ModelError, RecordError
 from dssr.models.base import Generate, Likelihood, Message
 from dssr.models.cache import Cache, CachedModel
 from dssr.record import cost
@@ -40,8 +40,8 @@ with cost.Meter(run.path, lambda: []) as meter:
 
 
 def test_calls_and_tokens_are_counted_as_they_are_spent(tmp_path: Path) -> None:
-    """Catches answers from the cache that count as computed, prompts that count twice, and texts that were scored and
-    count nothing."""
+    """Catches answers from the cache, or calls that failed, that count as computed, prompts that count twice, and texts
+    that were scored and count nothing."""
     inner = Copyist()
     model, prompt = CachedModel(inner, Cache(tmp_path / "cache", 1 << 20)), inner.prompt_tokens(PROMPT)
     run = Run.start(tmp_path / "run", command="audit", config=Config(name="test"), models={})
@@ -54,11 +54,13 @@ def test_calls_and_tokens_are_counted_as_they_are_spent(tmp_path: Path) -> None:
 
     with Meter(run.path, lambda: [model]) as meter:
         spent = asyncio.run(ask())
+        with pytest.raises(ModelError):  # asked, and never answered
+            asyncio.run(model.likelihood(Likelihood(PROMPT, "six", "no such adapter")))
         meter.stop()
         meter.stop()
     found = cost_of(run)
     assert found is not None
-    assert (found.calls, found.cached, found.computed) == (3, 1, 2)
+    assert (found.calls, found.cached, found.computed) == (4, 1, 2)
     assert found.tokens_in == 2 * prompt + spent // 1000
     assert found.tokens_out == spent % 1000 > 0
     assert found.cpu_seconds > 0

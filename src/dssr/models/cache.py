@@ -238,7 +238,8 @@ class CachedModel:
         self.cache = cache
         self._under_way: dict[bytes, asyncio.Task[Any]] = {}
         self._prints: dict[str | None, bytes] = {}
-        self._calls = self._hits = self._merged = self._misses = self._written = self._read = 0
+        self._calls = self._hits = self._merged = self._misses = 0
+        self._answered = self._written = self._read = 0
         self._encode = msgspec.msgpack.Encoder().encode
 
     @property
@@ -263,8 +264,8 @@ class CachedModel:
 
     @property
     def counts(self) -> Counts:
-        """The same, as workers tell it."""
-        return Counts(self._calls, self._hits, self._written, self._misses, self._read)
+        """The same, as workers tell it; a call is computed when its answer is there, as its tokens are."""
+        return Counts(self._calls, self._hits, self._written, self._answered, self._read)
 
     def fingerprint(self, adapter: str | None = None) -> str:
         """The wrapped model's: a cache changes no answer."""
@@ -327,6 +328,7 @@ class CachedModel:
             # Just before the call: tokenizers keep the ids of the newest prompts, so that none is tokenised twice.
             prompt = self.model.prompt_tokens(request.messages)
             answer = await call()
+            self._answered += 1
             self._read += prompt + (len(answer.starts) if isinstance(answer, TokenScores) else 0)
             if isinstance(answer, Generated):
                 self._written += answer.tokens

@@ -29,7 +29,7 @@ class Cost(Record, frozen=True):
     cached: int = 0
     """Of these, answered from the answer cache."""
     computed: int = 0
-    """Of these, answered by a model; the rest were the same as a call under way."""
+    """Of these, answered by a model; the rest were the same as a call under way, failed, or were cut off by a kill."""
     tokens_in: int = 0
     """Of the prompts of computed calls, each counted whole, and of texts that a model scored."""
     tokens_out: int = 0

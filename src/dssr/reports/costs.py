@@ -49,7 +49,7 @@ def cost_table(study: Study) -> Table:
     )
     note = (
         "Over all sittings. Every computed call counts its whole prompt; calls that are neither from the cache nor "
-        "computed were the same as one under way."
+        "computed were the same as one under way, failed, or were cut off."
     )
     return Table("costs", "What it cost", columns, tuple(cost_rows(study)), note)
 
