@@ -239,7 +239,7 @@ def test_a_summary_holds_only_what_the_page_explains(archive: Any, tmp_path: Pat
     keys = {*info, *info["provenance"], *keys_of(json.loads((tmp_path / "run" / "summary.json").read_text()))}
     assert {re.sub(r"_(low|high)$", "", key) for key in keys} <= named
     logs = {path.stem for path in (tmp_path / "run").glob("*.jsonl")}
-    assert logs == {"episodes", "steps", "prompts", "audits", "lags", "searches"}
+    assert logs == {"episodes", "steps", "prompts", "audits", "lags", "searches", "costs"}
 
 
 def keys_of(value: Any) -> set[str]:

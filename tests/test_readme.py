@@ -79,6 +79,28 @@ def test_readme_works_as_printed(tmp_path: Path) -> None:
     first_hour(tmp_path, "--config quick.toml")
 
 
+def test_from_a_log_of_one_s_own_to_the_page_in_five_lines(tmp_path: Path) -> None:
+    """Catches a way from one's own log to the page, or to a memory of one's own on it, that needs more lines than the
+    README shows or does not work as it shows them; a chat log, and rules in place of the model."""
+    block = README.partition("## Use it on your own logs\n\n")[2].partition("\n\n")[0]
+    shown = [line.partition("  #")[0].split() for line in block.splitlines()]
+    assert len(shown) <= 5
+    assert [words[1] for words in shown].count("audit") == 2
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    said = [{"role": "user", "content": "Mend the build."}]
+    for number in range(4):
+        said += [
+            {"role": "assistant", "content": f"open src/part_{number}/main.py"},
+            {"role": "user", "content": f"It imports src/part_{number + 2}/main.py, line {number + 40}."},
+        ]
+    (tmp_path / "my-log.jsonl").write_text(json.dumps({"messages": said}) + "\n")
+    for words in shown:
+        ran(["scripted" if word == "smol" else word for word in words], tmp_path)
+    assert "part_2/main.py" in (tmp_path / "runs" / "mine-report" / "report.md").read_text()
+    assert (tmp_path / "runs" / "mine-report" / "index.html").is_file()
+    assert (tmp_path / "runs" / "own" / "summary.json").is_file()
+
+
 @pytest.mark.slow
 def test_readme_works_as_printed_with_the_model_it_names(tmp_path: Path) -> None:
     """The same with nothing replaced: the built-in model."""

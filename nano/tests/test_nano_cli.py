@@ -16,6 +16,7 @@ from tests.cli.test_main import dssr
 
 from dssr.config import ModelConfig
 from dssr.models.load import load_model
+from dssr.record.log import SITTINGS
 from dssr.worlds.archive import Archive
 from dssr_nano import networks, weights
 from dssr_nano.cli import build
@@ -43,7 +44,7 @@ def asked(study: Path, out: str, *more: str) -> tuple[str, ...]:
 
 
 def logs(run: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in run.glob("*.jsonl") if file.name != "resumes.jsonl"}
+    return {file.name: file.read_bytes() for file in run.glob("*.jsonl") if file.name not in SITTINGS}
 
 
 def test_a_diagnosis_with_nano_is_the_same_after_a_kill(study: Path, tmp_path: Path) -> None:

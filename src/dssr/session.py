@@ -12,12 +12,13 @@ Whatever happens inside, an error or Ctrl-C included, what the session opened is
 """
 
 import asyncio
-import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, update_wrapper, wraps
 from pathlib import Path
+from time import process_time
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -31,6 +32,7 @@ from dssr.errors import WorkerError, in_one_sentence
 from dssr.models.base import Model, Tokenizer
 from dssr.models.cache import CachedModel
 from dssr.models.load import bare, load_models, load_tokenizer, require_trained_reader, require_weights
+from dssr.record.cost import Meter
 from dssr.record.run import Run, now
 from dssr.record.seal import Approval, Evaluation, Seal
 from dssr.scale.cluster import ARCHIVE, Cluster, Parcel, RayWorker, config_there, parcels_of
@@ -155,6 +157,7 @@ class Session:
         self._cluster: Cluster | None = None
         self._opening: WorkerSession | None = None
         self._loaded: tuple[Model, Model] | None = None
+        self._meters: dict[Path, Meter] = {}
         if archive is not None:
             self.archive = archive
 
@@ -270,6 +273,7 @@ class Session:
         the run ends.
         """
         Run.check_place(place, resume)
+        meter = self._meters[place] = Meter(place, self._spenders)
         if self.workers.ray is not None and self._cluster is None:
             self._cluster = Cluster(self.workers.ray)
         tested = split == "test"
@@ -285,12 +289,12 @@ class Session:
             return Run.start(place, command=command, contents=self._contents(jobs), resume=resume, **asked)
 
         if not tested:
-            with start() as run:
+            with start() as run, meter:
                 yield run, agent
             return
         for model in self.models:
             bare(model)  # weights that wait for their first call could refuse to load after it broke
-        with self.seal.open(self._evaluation(jobs, arguments, models), place, resume, start) as run:
+        with self.seal.open(self._evaluation(jobs, arguments, models), place, resume, start) as run, meter:
             self.archive.unseal()
             try:
                 yield run, agent
@@ -330,6 +334,7 @@ class Session:
                 for result in found:
                     stage.store(result)
             done += len(found)
+            self._meters[run.path].lap()
             self.progress(Standing(stage.name, done, of, dispatch.standing()))
 
     async def _hired(self, shards: int) -> Sequence[Worker]:
@@ -363,9 +368,13 @@ class Session:
         await asyncio.gather(*(worker.close() for worker in crew))
 
     def counts(self) -> Counts:
-        """What the models of this process were asked so far."""
-        found = [model.counters for model in dict.fromkeys(self._loaded or ()) if isinstance(model, CachedModel)]
-        return sum((Counts(one.calls, one.hits, one.written_tokens) for one in found), Counts())
+        """What was asked of models so far, and the time that this process took."""
+        return sum((one.counts for one in self._spenders()), Counts(cpu=process_time()))
+
+    def _spenders(self) -> list[CachedModel | ProcessWorker | RayWorker]:
+        """The models here, and the workers elsewhere with theirs."""
+        models = dict.fromkeys(self._given or self._loaded or ())
+        return [*(model for model in models if isinstance(model, CachedModel)), *self._crew]
 
     async def play(self, run: Run, agent: Agent, jobs: Sequence[Job], stage: str) -> None:
         """Play the episodes that the run still owes of these jobs, and store each."""
@@ -378,6 +387,7 @@ class Session:
 
     def finish(self, run: Run, summary: Mapping[str, Any]) -> None:
         """Write the summary; a run of whose prompts one leaks is marked failed instead."""
+        self._meters[run.path].stop()
         refuse_leaks(run)
         run.finish(summary)
 
@@ -431,18 +441,8 @@ def run_now(work: Coroutine[Any, Any, R]) -> R:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
-    result: list[R] = []
-    failure: list[BaseException] = []
-
-    def elsewhere() -> None:
-        try:
-            result.append(asyncio.run(work))
-        except BaseException as error:  # handed to the caller, who is the one to judge it
-            failure.append(error)
-
-    thread = threading.Thread(target=elsewhere, name="dssr-verb")
-    thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
-    return result[0]
+    elsewhere = ThreadPoolExecutor(1, "dssr-verb")
+    try:
+        return elsewhere.submit(asyncio.run, work).result()
+    finally:
+        elsewhere.shutdown(wait=False)

@@ -30,16 +30,28 @@ class Record(Struct, frozen=True):
 
 
 class Counts(Record, frozen=True):
-    """What models were asked so far."""
+    """What models were asked so far, and what it took."""
 
     calls: int = 0
     hits: int = 0
     """Calls that the answer cache knew."""
     written: int = 0
     """Tokens generated."""
+    computed: int = 0
+    """Calls that a model answered; the rest were known, the same as one under way, or are not answered."""
+    read: int = 0
+    """Tokens of the prompts, and of the texts to be scored, in the computed calls."""
+    cpu: float = 0.0
+    """Seconds of processor time of whole processes; of a model alone it is not known."""
 
     def __add__(self, other: "Counts") -> "Counts":
-        return Counts(self.calls + other.calls, self.hits + other.hits, self.written + other.written)
+        return self._with(other, 1)
+
+    def __sub__(self, other: "Counts") -> "Counts":
+        return self._with(other, -1)
+
+    def _with(self, other: "Counts", sign: int) -> "Counts":
+        return Counts(*(getattr(self, name) + sign * getattr(other, name) for name in self.__struct_fields__))
 
 
 class WorkerStanding(Record, frozen=True):

@@ -30,7 +30,7 @@ Work = Callable[[Path, bool], object]
 """Does the work into a folder; the flag says to resume."""
 OPERATIONS = ("fsync", "replace", "rename", "unlink", "rmdir", "mkdir", "ftruncate")
 """Of the module `os`, besides new files and writes: the kill comes before any of these is done."""
-OWN = ("resumes.jsonl", "run.json", "digests.json", "lock", ".lock", "whole.jsonl")
+OWN = ("resumes.jsonl", "costs.jsonl", "run.json", "digests.json", "lock", ".lock", "whole.jsonl")
 """Files that say when and where something was made, or that are there only meanwhile."""
 RAW = ("closefd", "opener")
 """What `open` hands to the file below the buffer."""

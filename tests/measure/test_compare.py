@@ -1,6 +1,7 @@
 """`dssr compare`: numbers worked out by hand, the rule of the verdict, what is refused, and the exit code."""
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,8 +17,10 @@ from dssr.cli.main import build
 from dssr.config import AgentConfig, Config, MeasureConfig, StatsConfig
 from dssr.errors import DssrError, StatsError, UsageError
 from dssr.measure.compare import Comparison, ComparisonRow, Finding, find
+from dssr.record.run import Run
 from dssr.stats.bootstrap import Interval
-from dssr.types import Cell
+from dssr.traces.trace import TraceDecision
+from dssr.types import Audit, Cell
 
 CONFIG = Config(name="made", stats=StatsConfig(resamples=2000))
 HOARDER, TIDIER = "tests.traces.logs:Hoarder", "tests.traces.logs:Tidier"
@@ -275,13 +278,51 @@ def test_audits_of_logs_are_compared_for_real(tmp_path: Path) -> None:
 
 
 def test_other_decisions_or_other_logs_are_no_pair(tmp_path: Path) -> None:
-    """Catches audits of different decisions, or of logs of the same name and another text, taken for a pair."""
+    """Catches audits of different decisions, or of logs of the same name and another text, taken for a pair; the same
+    decisions measured twice are one."""
     traces = [made_trace(number, 1, 5, 8) for number in range(6)]
     first = run_audit(traces, tmp_path / "first", Copyist(), [TIDIER]).runs[0].path
     changed = [msgspec.structs.replace(trace, goal="Another goal.") for trace in traces]
     other = run_audit(changed, tmp_path / "other", Copyist(), [TIDIER]).runs[0].path
     with pytest.raises(StatsError, match="not the same text"):
         dssr.compare(first, other)
+    twice = []
+    for trace in traces:  # the file is needed at step 3, before the sixth step's first rewrite, and at step 8 again
+        value = trace.steps[8].decision
+        assert value is not None
+        asked = {3: value.reference, 8: value.reference.replace("open", "close")}
+        steps = [
+            msgspec.structs.replace(step, decision=TraceDecision(asked[index])) if index in asked else step
+            for index, step in enumerate(trace.steps)
+        ]
+        twice.append(msgspec.structs.replace(trace, steps=tuple(steps)))
+    often = run_audit(twice, tmp_path / "often", Copyist(), [HOARDER]).runs[0].path
+    seldom = run_audit(twice, tmp_path / "seldom", Copyist(), [HOARDER], every=6).runs[0].path
+    assert {one.step for one in Run.open(often).read("audits", Audit)} == {3, 8}
+    assert {one.step for one in Run.open(seldom).read("audits", Audit)} == {8}
+    code, said = command("compare", often, seldom)
+    assert (code, "Different decisions of the log log-0 were audited" in said) == (StatsError.exit_code, True)
+    again = Path(shutil.copytree(often, tmp_path / "again"))
+    assert dssr.compare(often, again).verdicts[0].games == 6
+
+
+def test_a_check_of_two_audits_fails_what_is_worse_and_writes_the_comment(tmp_path: Path) -> None:
+    """Catches an exit code or a comment that work on games alone: of two audits the one that forgets fails, in either
+    order the right one, by the reader's loss and by the values kept."""
+    traces = [made_trace(number, 1, 5, 8) for number in range(8)]
+    before, after = (
+        run_audit(traces, tmp_path / name, Copyist(noise=0.05), [memory]).runs[0].path
+        for name, memory in (("before", HOARDER), ("after", TIDIER))
+    )
+    file = tmp_path / "comment.md"
+    code, said = command("compare", before, after, "--fail-if-worse", "--markdown", "-o", file)
+    assert code == 3
+    assert said == file.read_text() + "B is worse by delta: exit code 3\n"
+    assert said.splitlines()[0] == "### A = before, B = after"
+    assert "- **B is worse.** tests.traces.logs:Hoarder → tests.traces.logs:Tidier at 400 tokens: δ, nats" in said
+    assert "| values kept, points | 8 | 100 | 0 | -100" in said
+    assert command("compare", before, after, "--fail-if-worse", "--metric", "facts")[0] == 3
+    assert command("compare", after, before, "--fail-if-worse")[0] == 0
 
 
 def test_a_blind_reader_leaves_the_values_kept(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Audits of logs: the same numbers as games give, a control that tells, losses that agree, and bad input refused."""
 
 import json
+import re
 from pathlib import Path
 
 import msgspec
@@ -10,15 +11,22 @@ from tests.tiny import make_tiny
 from tests.traces.logs import CONFIG, Copyist, made_trace, run_audit
 
 import dssr
+from dssr.agent.episode import Agent
+from dssr.agent.prompts import Reader, load_prompts, render_history
 from dssr.config import ModelConfig
-from dssr.errors import RecordError, UsageError
+from dssr.errors import ModelError, RecordError, UsageError
+from dssr.measure.log_audit import Auditor, LogAsk, Schedule
 from dssr.measure.log_facts import TracePoint, stratum_rows
 from dssr.measure.log_losses import Control, sensitivity
-from dssr.measure.logs import Sources
+from dssr.measure.logs import Sources, _archive
 from dssr.measure.rows import cell_rows
+from dssr.models.base import Choose, Chosen, Generate, Generated, Likelihood, TokenScores
+from dssr.record.log import SITTINGS
 from dssr.record.run import Run
+from dssr.reports.study_tables import study_tables
 from dssr.traces.trace import Redactor, Trace, TraceDecision, write_traces
 from dssr.types import Audit, Episode
+from dssr.worlds.archive import Worlds
 
 HOARDER, TIDIER = "tests.traces.logs:Hoarder", "tests.traces.logs:Tidier"
 TRACES = [made_trace(number, 1, 5, 8) for number in range(12)]
@@ -106,11 +114,65 @@ def test_repeats_stand_apart(tmp_path: Path) -> None:
     assert all(audit.step == 8 for audit in study.runs[0].read("audits", Audit))
 
 
+class Chooser(Copyist):
+    """Gives no probabilities: asked for one token it picks the option whose file the context shows, else any; it keeps
+    what it was asked."""
+
+    def fingerprint(self, adapter: str | None = None) -> str:
+        return "chooser"
+
+    async def choose(self, request: Choose) -> Chosen:
+        raise ModelError("chooser gives no probabilities.")
+
+    async def likelihood(self, request: Likelihood) -> TokenScores:
+        raise ModelError("chooser gives no probabilities.")
+
+    async def generate(self, request: Generate) -> Generated:
+        if request.max_tokens > 1:
+            return await super().generate(request)
+        text = request.messages[-1].content
+        self.seen.append(text)
+        context = text.partition("<CONTEXT>")[2].partition("</CONTEXT>")[0]
+        options = re.findall(r"^([A-Za-z])[.:)] (.*)$", text.partition("Options:")[2], re.M)
+        known = [label for label, action in options if action.split()[-1] in context]
+        letters = known or [label for label, _ in options]
+        return Generated(letters[request.seed % len(letters)], 1)
+
+
+def test_a_model_without_probabilities_is_audited_by_its_choices(tmp_path: Path) -> None:
+    """Catches an audit that fails without probabilities, regret where nothing was forgotten, an error of drawing that
+    is not told, and distractors that the log had shown before: those a reader finds or avoids by their looks."""
+    model = Chooser()
+    study = run_audit(TRACES, tmp_path / "run", model, [HOARDER, TIDIER])
+    assert (study.runs[0].summary or {})["losses"] == ["choice"]
+    assert (study.runs[0].summary or {})["sensitivity"]["sensitive"] is True
+    keeps, forgets = cell_rows(study)
+    assert keeps.kappa is not None
+    assert keeps.kappa.low <= 0 <= keeps.kappa.high
+    assert forgets.kappa is not None
+    assert forgets.kappa.low > 0
+    (table,) = (one for one in study_tables(study)[0] if one.name == "strata")
+    assert [column.key for column in table.columns][-1] == "sampling_error"
+    assert all(row.sampling_error > 0 for row in stratum_rows(study) if row.stratum == "carried")
+    judge = Auditor(
+        Agent(Worlds(_archive(Sources(TRACES, Redactor()), tmp_path)), model, Reader(model), load_prompts(), 1),
+        CONFIG,
+        LogAsk("", Schedule(), ("choice",), tuple(action for trace in TRACES for action in trace.actions)),
+    ).judges["log"]
+    for trace in TRACES:
+        asked = judge.question(trace, 8)
+        assert asked.options is not None
+        past = render_history(trace.steps[:9], None)
+        others = [action for action in asked.options.actions if action != asked.reference]
+        assert len(others) == CONFIG.traces.distractors
+        assert not [action for action in others if action in past]
+
+
 def test_an_audit_is_a_run_like_any_other(tmp_path: Path) -> None:
     """Catches an audit that is not determined by its question, or that a resume changes."""
     first = run_audit(TRACES, tmp_path / "a", Copyist(), [HOARDER, TIDIER])
     run_audit(TRACES, tmp_path / "b", Copyist(), [HOARDER, TIDIER])
-    files = sorted(path.name for path in (tmp_path / "a").glob("*.jsonl"))
+    files = sorted(path.name for path in (tmp_path / "a").glob("*.jsonl") if path.name not in SITTINGS)
     assert files == [
         "audits.jsonl",
         "controls.jsonl",

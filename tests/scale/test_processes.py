@@ -21,6 +21,9 @@ from dssr.errors import ModelError, UsageError, WorkerError
 from dssr.measure.continuation import continuation
 from dssr.measure.diagnose import diagnose, lag
 from dssr.measure.plan import Rates, plan
+from dssr.record.cost import cost_of
+from dssr.record.log import SITTINGS
+from dssr.record.run import Run
 from dssr.scale import processes
 from dssr.scale.processes import processes_for
 from dssr.scale.shards import each
@@ -33,7 +36,7 @@ from dssr.worlds.base import settled
 def logs(place: Path) -> dict[str, bytes]:
     """All that a run stores but times and machines."""
     kept = [file for file in sorted(place.rglob("*")) if file.suffix == ".jsonl" or file.name == "summary.json"]
-    return {str(file.relative_to(place)): file.read_bytes() for file in kept if file.name != "resumes.jsonl"}
+    return {str(file.relative_to(place)): file.read_bytes() for file in kept if file.name not in SITTINGS}
 
 
 @pytest.fixture
@@ -56,8 +59,8 @@ def config(archive: Archive, tmp_path: Path) -> Config:
 
 
 def test_any_number_of_workers_stores_the_same_bytes(config: Config, tmp_path: Path) -> None:
-    """Catches a result, an order or a kept prompt that depends on which process did the work: a diagnosis, the lags of
-    its episodes and a study of continuations."""
+    """Catches a result, an order or a kept prompt that depends on which process did the work, and calls of other
+    processes that nobody counts: a diagnosis, the lags of its episodes and a study of continuations."""
     seen: list[Standing] = []
     for count, place in ((1, tmp_path / "one"), (2, tmp_path / "two")):
         told = seen.append if count == 2 else lambda _: None
@@ -73,6 +76,13 @@ def test_any_number_of_workers_stores_the_same_bytes(config: Config, tmp_path: P
     assert min(worker.done for worker in workers) > 0
     assert sum(worker.done for worker in workers) == seen[-1].of
     assert sum(worker.counts.calls for worker in workers) > 0
+    alone, shared = (cost_of(Run.open(tmp_path / name / "diagnose")) for name in ("one", "two"))
+    assert alone is not None
+    assert shared is not None
+    assert alone.calls == shared.calls > 0
+    assert (shared.cached, shared.computed) == (shared.calls, 0)  # the second has the first one's answers
+    assert alone.computed > 0
+    assert shared.cpu_seconds > 0
 
 
 async def trouble(kind: type[Exception], bench: Bench, item: str) -> Audit:

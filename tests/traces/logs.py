@@ -9,7 +9,7 @@ from dssr.config import AgentConfig, Config, MeasureConfig, ModelConfig, StatsCo
 from dssr.measure.log_audit import Schedule
 from dssr.measure.logs import Sources, _archive, _asked, audit_logs
 from dssr.measure.study import Study
-from dssr.models.base import Choose, Chosen, Generate, Generated, Likelihood, TokenScores
+from dssr.models.base import Choose, Chosen, Generate, Generated, Likelihood, Model, TokenScores
 from dssr.models.scripted import ScriptedModel
 from dssr.seeds import rng_of
 from dssr.session import Session
@@ -80,7 +80,8 @@ class Copyist(ScriptedModel):
     async def generate(self, request: Generate) -> Generated:
         text = request.messages[-1].content
         self.seen.append(text)
-        return Generated(text.partition("New observation:\n")[2], 0)
+        kept = text.partition("New observation:\n")[2]
+        return Generated(kept, len(self.tokenizer.encode(kept)))
 
     async def choose(self, request: Choose) -> Chosen:
         self.seen.append(request.messages[-1].content)
@@ -100,7 +101,7 @@ class Copyist(ScriptedModel):
 
 
 def run_audit(
-    traces: Any, folder: Any, model: ScriptedModel, memories: Sequence[str], budgets: Sequence[int] = (400,), **ask: Any
+    traces: Any, folder: Any, model: Model, memories: Sequence[str], budgets: Sequence[int] = (400,), **ask: Any
 ) -> Study:
     """An audit with a model of one's own."""
     schedule = Schedule(ask.pop("every", 1), ask.pop("over", None))

@@ -121,11 +121,15 @@ def _plan(
 
 
 def _tell(study: "Study", as_json: bool) -> None:
-    """The verdict on the reader, the table of cells, what survived, and who lost it."""
+    """The verdict on the reader, the table of cells, what survived, who lost it, and what the audit cost."""
+    import msgspec
+
+    from dssr.record.cost import cost_of
+
     run = study.runs[0]
     summary: dict[str, Any] = run.summary or {}
     if as_json:
-        emit({"run": str(run.path), **summary}, True)
+        emit({"run": str(run.path), **summary, "cost": msgspec.to_builtins(cost_of(run))}, True)
         return
     quantities = {"delta": "δ", "beta": "β", "kappa": "κ", "kappa_first": "κ, one sample"}
     names = {"memory": "memory", "budget": "B", "games": "logs", "points": "decisions"}
@@ -149,6 +153,8 @@ def _tell(study: "Study", as_json: bool) -> None:
         tell(row["sentence"])
     if summary["errors"] or summary["left_out"]:
         tell(f"{summary['errors']} episodes failed, {summary['left_out']} decisions did not fit; none counts.")
+    if (cost := cost_of(run)) is not None:
+        tell(f"cost: {cost.sentence}")
     tell(f"run: {run.path}  (page: dssr report {run.path})")
 
 

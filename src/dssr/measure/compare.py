@@ -291,7 +291,7 @@ def _same_decisions(first: Study, second: Study, cells: Mapping[int, Cell], othe
         return
     for filler, cell in cells.items():
         mine, other = first.audits.get(cell, {}), second.audits.get(others[filler], {})
-        for name in mine.keys() & other.keys():
+        for name in sorted(mine.keys() & other.keys()):
             if {one.step for one in mine[name]} != {one.step for one in other[name]}:
                 raise StatsError(
                     f"Different decisions of the log {name} were audited on the two sides; audit both with the same "

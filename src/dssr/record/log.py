@@ -226,7 +226,7 @@ class Log:
 def add_line(path: Path, content: object) -> None:
     """Append one line that nobody looks for by its key; what a kill left of the one before it is set aside."""
     with told(f"Cannot write to {path}"):
-        before = path.read_bytes() if path.name == RESUMES and path.exists() else b""  # others are mended on resume
+        before = path.read_bytes() if path.name in SITTINGS and path.exists() else b""  # others are mended on resume
         if not before.endswith(b"\n") and before:
             set_aside(path, before.rfind(b"\n") + 1)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE_FILE)
@@ -242,15 +242,19 @@ WHOLE = "whole.jsonl"
 """Beside logs that are being written: a line after each unit, with the size that each log has now."""
 RESUMES = "resumes.jsonl"
 """Beside the logs of a run: a line for each time it was continued."""
+COSTS = "costs.jsonl"
+"""Beside the logs of a run: what was spent on it since the line before."""
+SITTINGS = (RESUMES, COSTS)
+"""What is told of the sittings of a run and is no result: equal runs differ in it."""
 
 
 def restore_whole(folder: Path) -> None:
     """Take out of the logs what was written of a unit that a kill cut short. It will be done again, and where a model
     does not repeat itself one record must not be joined from two tries."""
-    logs = [file for file in sorted(folder.glob("*.jsonl")) if file.name not in (RESUMES, WHOLE)]
+    logs = [file for file in sorted(folder.glob("*.jsonl")) if file.name not in (*SITTINGS, WHOLE)]
     ended = read_digests(folder) or {}  # killed before its last file, the summary, or that was taken away
     for name in sorted({*ended, *(file.name for file in logs)} if ended else ()):
-        if name.endswith(".jsonl") and name != RESUMES:
+        if name.endswith(".jsonl") and name not in SITTINGS:
             check_content(folder / name, ended.get(name))
     (folder / DIGESTS).unlink(missing_ok=True)
     marks = _marks(folder / WHOLE)

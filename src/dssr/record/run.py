@@ -6,6 +6,7 @@ summary.json    written last, once; its presence means finished
 failed.json     instead of the summary, when the run must not be believed
 digests.json    what every file held when the run was finished; compared whenever one is read
 resumes.jsonl   one line for each time the run was continued
+costs.jsonl     what was spent on it, a line every few seconds (`record/cost.py`)
 whole.jsonl     until the run is finished: how far each log reached when all that belongs together was written
 """
 

@@ -14,6 +14,7 @@ from dssr.measure.lag import LagBinRow, RewriteRow, chunk_rows, lag_bin_rows, re
 from dssr.measure.rows import CellRow, cell_rows
 from dssr.measure.study import Study
 from dssr.measure.verdicts import AnswerRow, Cause, answer_rows
+from dssr.reports.costs import cost_rows, told
 from dssr.reports.paper import published
 from dssr.reports.study_tables import setting_of
 from dssr.reports.survival import SurvivalCurve
@@ -177,6 +178,9 @@ def _counts(study: Study, cells: Sequence[CellRow]) -> list[tuple[str, str]]:
     lines = [(f"{len(things):,}", word) for things, word in found]
     lines += [(f"{episodes:,}", "episodes"), (f"{points:,}", "audited decisions")]
     lines.append((f"{errors:,}", "failed episodes, counted apart" if errors else "failed episodes"))
+    if study.is_of_logs and (costs := cost_rows(study)):
+        lines.append((f"{sum(row.computed for row in costs):,}", "computed model calls"))
+        lines.append((f"{sum(row.minutes for row in costs):,.1f}", "minutes on the clock"))
     return lines
 
 
@@ -210,15 +214,15 @@ def _intervals(study: Study) -> str:
 
 
 def _provenance(study: Study) -> list[list[str]]:
-    heads = ["run", "command", "configuration", "models", "device", "commit", "started"]
-    rows = [heads]
+    heads = ["run", "command", "configuration", "models", "device", "commit", "started", "cost"]
+    rows, costs = [heads], {row.run: told(row) for row in cost_rows(study)}
     for run in study.runs:
         origin = run.info.provenance
         commit = "unknown" if origin.commit is None else origin.commit[:10] + (" (changed)" if origin.dirty else "")
         models = ", ".join(f"{role} {print_[:12]}" for role, print_ in sorted(run.info.models.items()))
         name = f"{run.config.name} ({run.info.digest[:8]})"
-        started = origin.started[:16].replace("T", " ")
-        rows.append([run.path.name, run.info.command, name, models, origin.device, commit, started])
+        started, cost = origin.started[:16].replace("T", " "), costs.get(run.path.name, "not stored")
+        rows.append([run.path.name, run.info.command, name, models, origin.device, commit, started, cost])
     return rows
 
 

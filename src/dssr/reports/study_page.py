@@ -21,6 +21,7 @@ from msgspec import field
 
 from dssr.errors import DssrError, UsageError
 from dssr.measure.gates import Entry, Ledger
+from dssr.record.log import SITTINGS
 from dssr.record.run import Run
 from dssr.reports.findings import Reproduction, outcomes, summary_sentence, verdict_word
 from dssr.reports.paper import PrintedRow
@@ -33,7 +34,7 @@ from dssr.stats.bootstrap import written
 from dssr.types import Record
 
 DIGEST_BYTES = 16
-NOT_RESULTS = ("resumes.jsonl", "prompts.jsonl")
+NOT_RESULTS = (*SITTINGS, "prompts.jsonl")
 """Logs that say how a run went, not what it found."""
 SELECTS = (
     *("memory", "writer", "first", "second", "budget", "filler", "protocol", "condition", "reader", "round", "seed"),

@@ -11,6 +11,7 @@ from dssr.measure.rows import BASE, CellGroup, CellRow, cell_rows, filler_rows, 
 from dssr.measure.sampled import filler_lag_rows, lag_table_rows, tie_rows, word_for_filler
 from dssr.measure.study import Study
 from dssr.measure.verdicts import answer_rows
+from dssr.reports.costs import cost_table
 from dssr.reports.paper import Setting, published, reader_of
 from dssr.reports.survival import (
     StartRow,
@@ -317,7 +318,10 @@ def _strata(study: Study) -> Table:
     ]
     columns += [Column("whole_delta", "δ of the whole action", "nats"), Column("whole_kappa", "κ of it", "nats")]
     note = "Only carried values and choices among options count into β and κ; repeats and plain text stand beside."
-    return _table("strata", "Losses by kind of decision", columns, stratum_rows(study), study, note)
+    rows = stratum_rows(study)
+    if any(row.sampling_error for row in rows):
+        columns.append(Column("sampling_error", "± of κ from drawing", "nats"))
+    return _table("strata", "Losses by kind of decision", columns, rows, study, note)
 
 
 def _readers(rows: Sequence[ReaderRow], study: Study) -> Table:
@@ -374,6 +378,7 @@ MAKERS: dict[str, Callable[[Study], Table]] = {
     "fact-survival": _fact_survival,
     "blame": _blame,
     "strata": _strata,
+    "costs": cost_table,
     "readers": lambda study: _readers(reader_rows({reader_name(study.runs[0]): study}), study),
     TRANSFER: lambda _: transfer_table(()),  # a study alone has one reader
 }
@@ -385,6 +390,7 @@ EMPTY = {
     "pairs": f"it needs {BASE} and another written memory on the same games, and steps stored with them.",
     "ties": "the reader chose the reference action at every step.",
     "losses": "no rewrite lost a fact that was still needed.",
+    "costs": "the runs were made before costs were stored.",
     "retention": "it follows the facts of a game through the stored steps of written memories.",
     TRANSFER: "it needs diagnoses of the same games and memories under a second reader; give their runs along.",
 }

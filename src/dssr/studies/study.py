@@ -21,7 +21,7 @@ from dssr.errors import ConfigError, RecordError, UsageError
 from dssr.measure.diagnose import diagnose
 from dssr.measure.rows import BASE
 from dssr.models.load import cache_file, open_cache
-from dssr.record.log import Lock, Log, read
+from dssr.record.log import SITTINGS, Lock, Log, read
 from dssr.seeds import digest_of
 from dssr.session import configured, silent
 from dssr.training.reader import with_reader
@@ -362,7 +362,7 @@ class WholeStudy:
 
 def content_of(run: Path) -> str:
     """Digest of a run's logs, which are the same wherever it is made; times and hosts stand in other files."""
-    logs = sorted(path for path in run.glob("*.jsonl") if path.name != "resumes.jsonl")
+    logs = sorted(path for path in run.glob("*.jsonl") if path.name not in SITTINGS)
     return digest_of([(path.name, hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()) for path in logs])
 
 
