@@ -203,8 +203,9 @@ def t_bounds(values: Array, sampler: Resampler) -> tuple[Array, Array]:
     shift = resampled_means(centred, weights)
     spread = np.sqrt(np.maximum(resampled_means(centred**2, weights) - shift**2, 0) / (games - 1))
     with np.errstate(divide="ignore", invalid="ignore"):
-        # A resample of equal games is infinitely many of its own standard errors away.
-        ratios = np.where(spread > 1e-9 * error[..., None], shift / spread, np.sign(shift) * np.inf)
+        # A resample of equal games is infinitely many of its own standard errors away. Its variance, a difference of
+        # squares, comes out as some 1e-16 of their size instead of zero, and its root as 1e-8.
+        ratios = np.where(spread > 1e-6 * error[..., None], shift / spread, np.sign(shift) * np.inf)
     ratios[np.isnan(ratios)] = 0.0
     place = int(tail * (ratios.shape[-1] + 1)) - 1
     ratios.partition((place, ratios.shape[-1] - 1 - place), axis=-1)
