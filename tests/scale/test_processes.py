@@ -223,7 +223,7 @@ def test_workers_end_with_their_driver(driver: Callable[[], Driver], ending: sig
     process = driver()
     workers = until(lambda: found if len(found := workers_of(process.pid)) == 2 else None)
     process.send_signal(ending)
-    process.wait()
+    process.communicate()  # and nobody answers any more, so that it does not wait for that
     until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
 
 
