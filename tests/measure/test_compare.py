@@ -16,7 +16,7 @@ import dssr
 from dssr.cli.main import build
 from dssr.config import AgentConfig, Config, MeasureConfig, StatsConfig
 from dssr.errors import DssrError, StatsError, UsageError
-from dssr.measure.compare import Comparison, ComparisonRow, Finding, find
+from dssr.measure.compare import Comparison, ComparisonRow, Finding, _told_apart, find
 from dssr.record.run import Run
 from dssr.stats.bootstrap import Interval
 from dssr.traces.trace import TraceDecision
@@ -334,3 +334,12 @@ def test_a_blind_reader_leaves_the_values_kept(tmp_path: Path) -> None:
     assert [row.metric for row in found.rows if row.difference is not None] == ["facts"]
     assert found.worse
     assert any("insensitive" in note for note in found.notes)
+
+
+def test_runs_of_one_name_are_told_apart() -> None:
+    """Catches a comparison of `chains/valid-2` with `random/valid-2` that calls both sides `valid-2`."""
+    assert _told_apart(Path("lines/chains/valid-2"), Path("lines/random/valid-2")) == (
+        "chains/valid-2",
+        "random/valid-2",
+    )
+    assert _told_apart(Path("runs/old"), Path("elsewhere/new")) == ("old", "new")

@@ -145,8 +145,8 @@ def test_t_intervals_at_the_edges() -> None:
 
 
 def test_three_games_give_no_bound_of_rounding_errors() -> None:
-    """Catches resamples of one game three times whose variance is not quite zero: a bound of 100 million nats. With three
-    games there is none, and it says so."""
+    """Catches resamples of one game three times whose variance is not quite zero: a bound of 100 million nats. With
+    three games there is none, and it says so."""
     values = np.random.default_rng(3).normal(11, 2, (2000, 3))
     for bound in t_bounds(values, Resampler(resamples=2000)):
         assert np.isinf(bound).all()

@@ -180,8 +180,15 @@ async def compare(
     judged = tolerance if tolerance is not None else METRICS[metric].tolerance
     rows = tuple(row for pair in pairs for row in _rows(*pair, {metric: judged}))
     runs = tuple(dict.fromkeys(run for one, other, *_ in pairs for run in (*one.runs, *other.runs)))
-    shown = [one.path.name if isinstance(one, Run) else Path(one).name if not within else str(one) for one in (a, b)]
-    return Comparison(shown[0], shown[1], rows, metric, tuple(_notes(runs)))
+    shown = (str(a), str(b)) if within else _told_apart(first.runs[0].path, second.runs[0].path)
+    return Comparison(*shown, rows, metric, tuple(_notes(runs)))
+
+
+def _told_apart(one: Path, other: Path) -> tuple[str, str]:
+    """The names of two runs, with as much of their folders as it takes for them to differ."""
+    first, second = (path.resolve().parts for path in (one, other))
+    size = next((n for n in range(1, len(first)) if first[-n:] != second[-n:]), len(first))
+    return "/".join(first[-size:]), "/".join(second[-size:])
 
 
 # ---------------------------------------------------------------- what is refused
