@@ -8,6 +8,7 @@ import importlib.util
 import os
 import platform
 import shutil
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import entry_points, version
@@ -153,23 +154,27 @@ def cache_home() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dssr"
 
 
+_making = threading.RLock()
+
+
 def cached_folder(name: str, fill: Callable[[Path], None]) -> Path:
     """A folder of the user's cache that `fill` makes once: it appears whole or not at all, also when two processes ask
     for it at once. Put a digest of what it is made from into its name, so that other content is another folder."""
     folder = cache_home() / name
-    if folder.is_dir():
-        return folder
-    draft = draft_of(folder)
-    try:
-        clear_drafts(folder.parent, name)
-        draft.mkdir(parents=True)
-        fill(draft)
-        draft.rename(folder)
-    except OSError as error:
-        if not folder.is_dir():  # else another process has made it meanwhile
-            raise ModelError(f"{folder} cannot be made ({error}); set DSSR_HOME to a folder with room.") from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    with _making:  # a draft is named after its process
+        if folder.is_dir():
+            return folder
+        draft = draft_of(folder)
+        try:
+            clear_drafts(folder.parent, name)
+            draft.mkdir(parents=True)
+            fill(draft)
+            draft.rename(folder)
+        except OSError as error:
+            if not folder.is_dir():  # else another process has made it meanwhile
+                raise ModelError(f"{folder} cannot be made ({error}); set DSSR_HOME to a folder with room.") from error
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
     return folder
 
 
