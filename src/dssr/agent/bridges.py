@@ -13,6 +13,7 @@ What a package puts around a summary ("Here is a summary of ...") is the same at
 is taken off the state and put back on before the package sees its summary again.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from typing import Any
@@ -28,7 +29,7 @@ MARK = "\ue002summary\ue003"
 """Stands for a summary while what surrounds it is found; private-use characters, in no text."""
 
 
-class Bridge:
+class Bridge(ABC):
     """A package's summariser as a memory."""
 
     def __init__(self, kit: Kit) -> None:
@@ -53,9 +54,9 @@ class Bridge:
                 raise failures[0]
         return text.removeprefix(before).removesuffix(after)
 
+    @abstractmethod
     async def summarise(self, reply: Reply, view: View, summary: str) -> str:
         """The summary message with which the package goes on after this step; `summary` is the one before."""
-        raise NotImplementedError
 
     async def _frame(self, view: View) -> tuple[str, str]:
         """What the package puts before and after a summary: it summarises once with a mark for a reply."""
