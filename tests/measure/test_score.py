@@ -10,7 +10,8 @@ from tests.measure.naive import Naive
 from dssr.agent.leaks import Watch
 from dssr.agent.memory import Kit, Prompted, enforce, load_memory
 from dssr.agent.prompts import Reader
-from dssr.measure.candidates import Forward, decision_steps, needed
+from dssr.measure.candidates import decision_steps
+from dssr.measure.score import Forward, needed
 from dssr.models.base import Choose, Chosen
 from dssr.models.scripted import ScriptedModel
 from dssr.types import Played, View

@@ -164,7 +164,7 @@ def test_equal_states_are_continued_once(run: Run, archive: Archive) -> None:
     config, model = run.config, Counting()
     played = next(iter(stored(run)))
     with open_agent(config, archive, model, [played.episode.job]) as agent:
-        bench = CandidateScorer(played, agent, variant_of("dssr", config.writer).sampling, config.writer, 0)
+        bench = CandidateScorer(played, agent, variant_of("dssr", config.writer).sampling(0), config.writer, 0)
 
         async def three() -> list[Episode]:
             return list(await asyncio.gather(*(bench.continued(1, state) for state in ("salt.", "salt.", "pepper."))))
