@@ -3,8 +3,9 @@
 At a write point some later decisions are looked at. Leaving one chunk of the history out at a time tells which one each
 decision hangs on (`measure.lag`); of the chunks that had begun before the point the one with the largest rise of the
 reader's loss is marked, if it reaches the threshold of the relevance lag. The teacher's request has the chunk's steps
-before the new observation, in the field of the observation and in the layout of a history; what came after the point
-is cut off, and nothing is shown but what the writer had been shown before.
+after the previous state, in the field of that state and in the layout of a history; what came at the point or after
+it is cut off, so nothing is shown but what the writer had been shown before. (In the field of the observation nano
+takes the chunk's room for the one it is in.)
 
 The student is to write the same without the chunk, so the teacher may be followed only where the fact is still in the
 student's input. No fact is looked up for that (`supported`): every word that the teacher's rewrite shares with the
@@ -15,8 +16,6 @@ previous state and not in the new observation.
 import asyncio
 import re
 from collections.abc import Sequence
-
-import msgspec
 
 from dssr.agent.memory import enforce
 from dssr.agent.prompts import render_history
@@ -56,7 +55,7 @@ class Teacher:
         found = [self._candidate(point, 0, own, 0.0)]
         for index, ((first, last), rise) in enumerate(marks.items(), start=1):
             steps = scorer.played.steps[first : last + 1]
-            state = await self._taught(point.step, shown_again(view, steps), previous)
+            state = await self._taught(point.step, view, reminded(previous, steps))
             score = rise if supported(state, render_history(steps, None), view, previous) else 0.0
             found.append(self._candidate(point, index, state, score))
         return found
@@ -98,10 +97,10 @@ def marked(lag: Lag, step: int, threshold: float) -> tuple[Chunk, float] | None:
     return lag.chunks[-place], rise
 
 
-def shown_again(view: View, chunk: Sequence[Step]) -> View:
-    """What the teacher is given: the steps of a chunk, and then what happened."""
-    history = render_history(chunk, view.last_action)
-    return msgspec.structs.replace(view, observation=f"{history}\n{view.observation}")
+def reminded(previous: str, chunk: Sequence[Step]) -> str:
+    """What the teacher is given for the previous state: the state, and then the steps of a chunk."""
+    history = render_history(chunk, None)
+    return f"{previous}\n\n{history}" if previous else history
 
 
 def supported(rewrite: str, chunk: str, view: View, previous: str) -> bool:
