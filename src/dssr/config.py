@@ -274,6 +274,9 @@ class WriterConfig(Section, frozen=True):
     chain_learning_rate: Positive = 1e-4
     chain_imitated: Count = 2
     """Rounds in which `chains-pairs` imitates the best chain; after them it prefers it to the worst."""
+    enforced_points: Count = 400
+    enforced_targets: Count = 4
+    """Decisions still ahead at which `enforced` compares the samples of a rewrite."""
     enforced_samples: Sizes = (4, 2, 1, 0)
     """Samples of each later rewrite, at `chain_temperature` and beside the greedy one, from the best of which
     `enforced` rolls forward: in each round, the last from then on. With 0 it scores as `dssr` does."""

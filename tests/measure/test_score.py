@@ -11,7 +11,7 @@ from dssr.agent.leaks import Watch
 from dssr.agent.memory import Kit, Prompted, enforce, load_memory
 from dssr.agent.prompts import Reader
 from dssr.measure.candidates import decision_steps
-from dssr.measure.score import Forward, needed
+from dssr.measure.score import Enforced, Forward, needed
 from dssr.models.base import Choose, Chosen
 from dssr.models.scripted import ScriptedModel
 from dssr.types import Played, View
@@ -88,9 +88,9 @@ def test_equal_states_share_their_future(lab: Lab, table: Table) -> None:
 
 
 def test_an_enforced_roll_forward_goes_on_from_the_best_reply(table: Table, lab: Lab) -> None:
-    """Catches the greedy reply taken on where a sample reads better, samples that are judged at decisions already
-    passed or only at the next one, and a score read from another state than the one that goes on: rolled forward by
-    hand, one call at a time."""
+    """Catches the greedy reply taken on where a sample reads better, samples that are compared at decisions already
+    passed or at others than those asked for, and a score read from another state than the one that goes on: rolled
+    forward by hand, one call at a time."""
     fresh, steps, samples = Table(lab, table.played), table.played.steps, 3
     start = fresh.played.episode.begin - 4
     targets = fresh.targets(start)
@@ -108,6 +108,7 @@ def test_an_enforced_roll_forward_goes_on_from_the_best_reply(table: Table, lab:
             replies = [await fresh.memory.sample(view, state, heat, index) for index, heat in enumerate(heats)]
             states = [enforce(reply, BUDGET, fresh.tokenizer).state for reply in replies]
             ahead = [target for target in targets if target >= step]
+            ahead = [ahead[0], ahead[round((len(ahead) - 1) / 2)], ahead[-1]] if len(ahead) > 3 else ahead
             worth = [sum([await read(target, one) for target in ahead]) for one in states]
             state = states[worth.index(max(worth))]
             moved += state != states[0]
@@ -119,9 +120,9 @@ def test_an_enforced_roll_forward_goes_on_from_the_best_reply(table: Table, lab:
         state = (await fresh.states(start))[0]
         expected, moved = await by_hand(state)
         assert moved > 0
-        assert await fresh.forward.recursive(start, state, targets, samples, 0.8) == expected
+        assert await fresh.forward.recursive(start, state, targets, Enforced(samples, 0.8, 3)) == expected
         plain = await fresh.forward.recursive(start, state, targets)
-        assert plain == await fresh.forward.recursive(start, state, targets, 0, 0.8) != expected
+        assert plain == await fresh.forward.recursive(start, state, targets, Enforced(0, 0.8, 3)) != expected
 
     asyncio.run(compare())
 

@@ -28,11 +28,11 @@ from dssr.worlds.shipped import unpack
 GAMES = Path(__file__).parents[1] / "games" / "six.tar.xz"
 WRITER = WriterConfig(
     episodes_per_game=1,
-    points=8,
     candidates=3,
     targets=(1, 4),
     rounds=2,
     gap=0.01,
+    enforced_points=8,
     enforced_samples=(2, 0),
     hindsight_points=24,
     chain_fillers=((0, 10),),

@@ -20,7 +20,7 @@ from dssr.agent.memory import Kit, Prompted, enforce, load_memory
 from dssr.config import WriterConfig
 from dssr.errors import ConfigError, ModelError
 from dssr.measure.audit import coverage, holds_action
-from dssr.measure.score import Forward, mean_scores, needed
+from dssr.measure.score import Enforced, Forward, mean_scores, needed
 from dssr.scale.shards import once
 from dssr.seeds import rng_of
 from dssr.types import Episode, Phase, Played, Record, Search, Step, View
@@ -311,9 +311,9 @@ class CandidateScorer:
     async def enforced(self, point: WritePoint, state: str) -> dict[str, float]:
         """The recursive scores of a writer that keeps what it keeps, `E1`, `E4`, …: the best of several rewrites goes
         on, not the greedy one."""
-        sizes, samples = self.config.targets, self.sampling.enforced or 0
-        targets, heat = needed(point.targets, sizes), self.config.chain_temperature
-        values = await self.forward.recursive(point.step, state, targets, samples, heat)
+        sizes, config = self.config.targets, self.config
+        enforced = Enforced(self.sampling.enforced or 0, config.chain_temperature, config.enforced_targets)
+        values = await self.forward.recursive(point.step, state, needed(point.targets, sizes), enforced)
         return {f"E{size}": value for size, value in mean_scores(values, point.targets, sizes).items()}
 
     async def window(self, point: WritePoint, state: str) -> dict[str, float]:

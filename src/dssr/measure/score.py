@@ -14,7 +14,7 @@ from dssr.agent.memory import Prompted, enforce
 from dssr.agent.prompts import Reader, render_history
 from dssr.models.base import Tokenizer
 from dssr.scale.shards import once
-from dssr.types import Options, Step, View
+from dssr.types import Options, Record, Step, View
 
 
 def spread(targets: Sequence[int], most: int) -> tuple[int, ...]:
@@ -39,6 +39,19 @@ def mean_scores(values: dict[int, float], targets: Sequence[int], sizes: Sequenc
         chosen = spread(targets, size)
         scores[size] = sum(values[target] for target in chosen) / len(chosen)
     return scores
+
+
+class Enforced(Record, frozen=True):
+    """How later rewrites are enforced in a roll-forward: the best of several replies goes on."""
+
+    samples: int
+    """Beside the greedy reply; with none the roll-forward is the plain one."""
+    temperature: float
+    targets: int
+    """Decisions still ahead at which replies are compared, evenly spaced; the next one is always among them."""
+
+
+PLAIN = Enforced(0, 0.0, 1)
 
 
 class Forward:
@@ -71,18 +84,15 @@ class Forward:
         self._losses: dict[tuple[int, str], asyncio.Future[float]] = {}
 
     async def recursive(
-        self, start: int, state: str, targets: Sequence[int], samples: int = 0, temperature: float = 0.0
+        self, start: int, state: str, targets: Sequence[int], enforced: Enforced = PLAIN
     ) -> dict[int, float]:
-        """log p(a*_u) at each target, from the states reached by rolling `state` forward from step `start`.
-
-        With `samples` the roll-forward is enforced: each rewrite is sampled so often beside the greedy reply, and the
-        best one goes on (`_best`).
-        """
+        """log p(a*_u) at each target, from the states reached by rolling `state` forward from step `start`."""
         found: dict[int, Awaitable[float]] = {}
+        heats = (0.0, *(enforced.temperature for _ in range(enforced.samples)))
         for step in range(start + 1, max(targets, default=start) + 1):
-            heats = (0.0, *(temperature for _ in range(samples)))
             tried = await asyncio.gather(*(self.sampled(step, state, heat, place) for place, heat in enumerate(heats)))
-            state = await self._best(tuple(dict.fromkeys(tried)), [target for target in targets if target >= step])
+            ahead = spread([target for target in targets if target >= step], enforced.targets)
+            state = await self._best(tuple(dict.fromkeys(tried)), ahead)
             if step in targets:
                 found[step] = asyncio.ensure_future(self.logprob(step, state))
         return {step: await value for step, value in found.items()}

@@ -184,13 +184,13 @@ def _points(
 ) -> list[tuple[float, list[tuple[EpisodeSize, int, int]]]]:
     """By phase: how often each of these points is wanted, and the points with the writes and reads of a candidate."""
     variant, config = line.variant, line.config.writer
-    samples = variant.sampling(number).enforced or 0
+    sizes = config.targets, config.chain_targets, variant.sampling(number).enforced or 0, config.enforced_targets
     found = []
     for phase, share in (("A", variant.phase_a_share), ("B", 1 - variant.phase_a_share)):
         costs = [
             (trip, step, writes, reads)
             for trip in trips
-            for step, writes, reads in ahead(trip, variant, config.targets, config.chain_targets, samples)
+            for step, writes, reads in ahead(trip, variant, *sizes)
             if (step < trip.begin) == (phase == "A")
         ]
         kept = [
@@ -204,10 +204,10 @@ def _points(
 
 
 def ahead(
-    trip: EpisodeSize, variant: Variant, sizes: Sequence[int], first: int, samples: int = 0
+    trip: EpisodeSize, variant: Variant, sizes: Sequence[int], first: int, samples: int = 0, judged: int = 1
 ) -> list[tuple[int, int, int]]:
     """Step, writes and reads of scoring one candidate, for every write point of an episode; chains are scored at the
-    first so many decisions, and so many samples of a later rewrite are each read at all decisions still ahead."""
+    first so many decisions, and so many samples of a later rewrite are read at some of the decisions still ahead."""
     last = trip.begin + trip.actions - 1
     found = []
     for step in range(last):
@@ -218,8 +218,8 @@ def ahead(
         elif targets and variant.tries == "hindsight":
             found.append((step, 0, 1 + trip.walk.visits))
         elif targets and samples:
-            reads = sum(target - step for target in targets)
-            found.append((step, (1 + samples) * (targets[-1] - step), (1 + samples) * reads))
+            rest = [sum(target >= later for target in targets) for later in range(step + 1, targets[-1] + 1)]
+            found.append((step, (1 + samples) * len(rest), (1 + samples) * sum(min(judged, one) for one in rest)))
         elif targets:
             found.append((step, targets[-1] - step, len(targets)))
     return found

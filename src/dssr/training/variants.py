@@ -176,7 +176,11 @@ def variant_of(name: str, config: WriterConfig) -> Variant:
             other: {"choice": choice, "pairs_from": config.chain_imitated if choice == "pairs" else None, **chains}
             for other, choice in CHAINS.items()
         },
-        ENFORCED: {"score": f"E{longest}", "enforced": config.enforced_samples},
+        ENFORCED: {
+            "score": f"E{longest}",
+            "points": config.enforced_points,
+            "enforced": config.enforced_samples,
+        },
         HINDSIGHT: {
             "tries": "hindsight",
             "choice": "better",
