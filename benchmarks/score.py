@@ -18,7 +18,8 @@ from dssr.agent.leaks import Watch
 from dssr.agent.memory import Kit, Prompted, enforce, load_memory
 from dssr.agent.prompts import Reader, load_prompts
 from dssr.config import GamesConfig, ModelConfig
-from dssr.measure.candidates import Forward, decision_steps, needed
+from dssr.measure.candidates import decision_steps
+from dssr.measure.score import Forward, needed
 from dssr.models.base import Model
 from dssr.models.engine.hf import HFModel
 from dssr.models.load import load_model

@@ -14,7 +14,8 @@ from tests.studies.test_study import CONFIG, GAMES
 import dssr
 from benchmarks.common import Ratio
 from dssr.config import load
-from dssr.measure.candidates import Candidate, WritePoint, needed
+from dssr.measure.candidates import Candidate, WritePoint
+from dssr.measure.score import needed
 from dssr.record.log import read
 from dssr.types import Search
 from dssr.worlds.shipped import unpack

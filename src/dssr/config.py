@@ -31,6 +31,7 @@ from dssr.settings import (
     read_layers,
     shown,
     typed,
+    without_none,
 )
 from dssr.types import Protocol
 
@@ -273,6 +274,15 @@ class WriterConfig(Section, frozen=True):
     chain_learning_rate: Positive = 1e-4
     chain_imitated: Count = 2
     """Rounds in which `chains-pairs` imitates the best chain; after them it prefers it to the worst."""
+    enforced_points: Count = 400
+    enforced_targets: Count = 4
+    """Decisions still ahead at which `enforced` compares the samples of a rewrite."""
+    enforced_samples: Sizes = (4, 2, 1, 0)
+    """Samples of each later rewrite, at `chain_temperature` and beside the greedy one, from the best of which
+    `enforced` rolls forward: in each round, the last from then on. With 0 it scores as `dssr` does."""
+    hindsight_points: Count = 400
+    hindsight_targets: Count = 2
+    """Decisions after a point, the next one among them, for which `hindsight` looks for the chunk that matters."""
     seeds: Count = 3
     selection_budget: Count = 128
     validation_games: Count | None = None
@@ -302,6 +312,8 @@ class ContinuationConfig(Section, frozen=True):
     points: Count = 200
     candidates: Annotated[int, Meta(ge=2)] = 8
     """At a point; fewer than two cannot be ranked."""
+    enforced: Size = 0
+    """Samples of each later rewrite in the score of `enforced`, which is judged beside the others; 0 leaves it out."""
     memory: Text = "summary"
     budget: Count = 128
 
@@ -405,7 +417,7 @@ def check_gates(config: Config) -> None:
 
 def resolved(config: Config) -> str:
     """The whole configuration as TOML, defaults written out; `load` reads it back."""
-    return msgspec.toml.encode(_without_none(msgspec.to_builtins(config))).decode()
+    return msgspec.toml.encode(without_none(msgspec.to_builtins(config))).decode()
 
 
 def _check_together(config: Config) -> None:
@@ -432,12 +444,3 @@ def _check_together(config: Config) -> None:
     for key, one in (("writer_model", config.writer_model), ("reader_model", config.reader_model)):
         if one is not None and one.backend == "server" and not one.url:
             raise ConfigError(f"{key}.url is missing: a server backend needs the address to ask.")
-
-
-def _without_none(plain: dict[str, Any]) -> dict[str, Any]:
-    """TOML has no null; a missing key means the default, which is None wherever None is allowed."""
-    return {
-        name: _without_none(value) if isinstance(value, dict) else value
-        for name, value in plain.items()
-        if value is not None
-    }

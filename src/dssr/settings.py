@@ -178,6 +178,15 @@ def read_layers(path: Path) -> dict[str, Any]:
     return joined
 
 
+def without_none(plain: dict[str, Any]) -> dict[str, Any]:
+    """TOML has no null; a missing key means the default, which is None wherever None is allowed."""
+    return {
+        name: without_none(value) if isinstance(value, dict) else value
+        for name, value in plain.items()
+        if value is not None
+    }
+
+
 def _decoded(path: Path) -> dict[str, Any]:
     try:
         plain: dict[str, Any] = msgspec.toml.decode(path.read_bytes())

@@ -10,7 +10,8 @@ from tests.measure.naive import Naive
 from dssr.agent.leaks import Watch
 from dssr.agent.memory import Kit, Prompted, enforce, load_memory
 from dssr.agent.prompts import Reader
-from dssr.measure.candidates import Forward, decision_steps, needed
+from dssr.measure.candidates import decision_steps
+from dssr.measure.score import Enforced, Forward, needed
 from dssr.models.base import Choose, Chosen
 from dssr.models.scripted import ScriptedModel
 from dssr.types import Played, View
@@ -84,6 +85,46 @@ def test_equal_states_share_their_future(lab: Lab, table: Table) -> None:
         assert (fresh.forward.writes, fresh.forward.reads) == (writes, reads)
 
     asyncio.run(twice())
+
+
+def test_an_enforced_roll_forward_goes_on_from_the_best_reply(table: Table, lab: Lab) -> None:
+    """Catches the greedy reply taken on where a sample reads better, samples that are compared at decisions already
+    passed or at others than those asked for, and a score read from another state than the one that goes on: rolled
+    forward by hand, one call at a time."""
+    fresh, steps, samples = Table(lab, table.played), table.played.steps, 3
+    start = fresh.played.episode.begin - 4
+    targets = fresh.targets(start)
+
+    async def read(target: int, state: str) -> float:
+        decision = steps[target].decision
+        assert decision is not None
+        return -await fresh.reader.nll(fresh.goal, state, steps[target].observation, decision.options)
+
+    async def by_hand(state: str) -> tuple[dict[int, float], int]:
+        found, moved = {}, 0
+        for step in range(start + 1, targets[-1] + 1):
+            view = View(fresh.goal, steps[step].action, steps[step].observation)
+            heats = [0.0] + [0.8] * samples
+            replies = [await fresh.memory.sample(view, state, heat, index) for index, heat in enumerate(heats)]
+            states = [enforce(reply, BUDGET, fresh.tokenizer).state for reply in replies]
+            ahead = [target for target in targets if target >= step]
+            ahead = [ahead[0], ahead[round((len(ahead) - 1) / 2)], ahead[-1]] if len(ahead) > 3 else ahead
+            worth = [sum([await read(target, one) for target in ahead]) for one in states]
+            state = states[worth.index(max(worth))]
+            moved += state != states[0]
+            if step in targets:
+                found[step] = await read(step, state)
+        return found, moved
+
+    async def compare() -> None:
+        state = (await fresh.states(start))[0]
+        expected, moved = await by_hand(state)
+        assert moved > 0
+        assert await fresh.forward.recursive(start, state, targets, Enforced(samples, 0.8, 3)) == expected
+        plain = await fresh.forward.recursive(start, state, targets)
+        assert plain == await fresh.forward.recursive(start, state, targets, Enforced(0, 0.8, 3)) != expected
+
+    asyncio.run(compare())
 
 
 class Recording(ScriptedModel):

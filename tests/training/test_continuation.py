@@ -93,6 +93,24 @@ def run(archive: Archive, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return go(study(), archive, tmp_path_factory.mktemp("study") / "run", Scripted())
 
 
+def test_the_enforced_score_stands_beside_the_others_when_asked_for(run: Run, archive: Archive, tmp_path: Path) -> None:
+    """Catches a score that is missing, that changes the others or the returns, or that is the plain one again."""
+    again = go(study(enforced=3), archive, tmp_path / "run", Scripted())
+    both = [{(one.point, one.index): one for one in each.read("candidates", Candidate)} for each in (run, again)]
+    assert both[0].keys() == both[1].keys()
+    moved = 0
+    for key, one in both[0].items():
+        more = dict(both[1][key].scores)
+        extra = {name: more.pop(name) for name in ("E1", "E2", "E4")}
+        assert (one.state, one.scores) == (both[1][key].state, more)
+        moved += extra["E4"] != more["S4"]
+    assert moved > 0
+    assert run.summary is not None
+    assert again.summary is not None
+    assert {row["score"] for row in again.summary["returns"]} == {*SCORES, "E1", "E2", "E4"}
+    assert {row["score"] for row in run.summary["returns"]} == set(SCORES)
+
+
 def ranks(values: list[float]) -> list[float]:
     """Mean ranks, the slow way."""
     return [sum(other < one for other in values) + (sum(other == one for other in values) + 1) / 2 for one in values]
@@ -164,7 +182,7 @@ def test_equal_states_are_continued_once(run: Run, archive: Archive) -> None:
     config, model = run.config, Counting()
     played = next(iter(stored(run)))
     with open_agent(config, archive, model, [played.episode.job]) as agent:
-        bench = CandidateScorer(played, agent, variant_of("dssr", config.writer).sampling, config.writer, 0)
+        bench = CandidateScorer(played, agent, variant_of("dssr", config.writer).sampling(0), config.writer, 0)
 
         async def three() -> list[Episode]:
             return list(await asyncio.gather(*(bench.continued(1, state) for state in ("salt.", "salt.", "pepper."))))

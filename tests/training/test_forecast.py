@@ -109,3 +109,15 @@ def test_scoring_looks_ahead_to_the_last_target() -> None:
     assert ahead(trip, outcome, (1, 2), 8) == [
         (1, 4, 3), (2, 3, 3), (3, 2, 3), (4, 1, 2)
     ]  # fmt: skip
+
+
+def test_samples_of_later_rewrites_are_counted() -> None:
+    """Catches an enforced score that is forecast as a plain one: worked by hand on the episode above, two samples
+    beside the greedy reply, each read at both decisions still ahead, or at one."""
+    trip = EpisodeSize(Walk(steps=4, shown=40, history=40, choice=10, plan=3, visits=2), budget=8, actions=3)
+    config = WriterConfig(horizon=2, targets=(1, 2), chain_horizon=2)
+    enforced, hindsight = variant_of("enforced", config), variant_of("hindsight", config)
+    assert ahead(trip, enforced, (1, 2), 8, 2, 2) == [(1, 6, 6), (2, 6, 9), (3, 6, 9), (4, 3, 3)]
+    assert ahead(trip, enforced, (1, 2), 8, 2, 1) == [(1, 6, 6), (2, 6, 6), (3, 6, 6), (4, 3, 3)]
+    assert ahead(trip, enforced, (1, 2), 8, 0) == ahead(trip, variant_of("dssr", config), (1, 2), 8)
+    assert ahead(trip, hindsight, (1, 2), 8) == [(1, 0, 3), (2, 0, 3), (3, 0, 3), (4, 0, 3)]

@@ -4,7 +4,8 @@ from collections import Counter
 
 import pytest
 
-from dssr.measure.candidates import Candidate, WritePoint, mean_scores, needed, sample_points, spread
+from dssr.measure.candidates import Candidate, WritePoint, sample_points
+from dssr.measure.score import mean_scores, needed, spread
 from dssr.training.round import best, gap_report, pairs_of
 
 

@@ -3,29 +3,27 @@
 `points_of` lists the writes of an episode, `sample_points` draws from them (half from Phase A, even over the cells of
 filler and budget), and a `CandidateScorer` samples candidates from the current writer and scores them.
 
-The sufficiency score `S_K(z)` is the mean log-probability of the reference action over at most K decision steps after
-the write. *window* shows the reader the candidate followed by the raw steps in between; *recursive* rolls the writer
-forward from the candidate through the logged steps at temperature 0, and shows only the state it arrives at.
+What a candidate is worth is in `measure.score`.
 """
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 
 from dssr.agent.episode import Agent, continue_episode, ended
 from dssr.agent.leaks import Watch, totals
 from dssr.agent.memory import Kit, Prompted, enforce, load_memory
-from dssr.agent.prompts import Reader, render_history
 from dssr.config import WriterConfig
 from dssr.errors import ConfigError, ModelError
 from dssr.measure.audit import coverage, holds_action
-from dssr.models.base import Tokenizer
+from dssr.measure.score import Enforced, Forward, mean_scores, needed
 from dssr.scale.shards import once
 from dssr.seeds import rng_of
-from dssr.types import Episode, Options, Phase, Played, Record, Search, Step, View
+from dssr.types import Episode, Phase, Played, Record, Search, Step, View
 from dssr.worlds.base import Domain, Node, World
 
 # ---------------------------------------------------------------- write points
@@ -152,7 +150,7 @@ class Candidate(Record, frozen=True):
     hint: bool
     """Contains, word for word, an action that the reader could be offered at the point."""
     scores: dict[str, float]
-    """By name: `S1`, `S4`, `S12` (recursive), `W1` … (window), `return`, `chain`."""
+    """By name: `S1`, `S4`, `S12` (recursive), `W1` … (window), `E1` … (enforced), `return`, `chain`, `hindsight`."""
     chain: tuple[str, ...] = ()
     """The states after it, step by step, where every one of them was sampled too."""
 
@@ -168,13 +166,19 @@ CHAIN = "chain"
 """Name of a chain's score: the mean log-probability of the reference actions at its decisions."""
 
 
+Tries = Literal["writes", "chains", "hindsight"]
+"""What the candidates of a point are: other writes; whole roll-forwards with every rewrite sampled, up to the last
+decision at which a chain is judged; or the rewrites of a teacher that is shown what will matter."""
+
+
 class Sampling(Record, frozen=True):
-    """How candidates are made."""
+    """How candidates are made, and writes are scored."""
 
     candidates: int
     temperature: float
-    chains: bool = False
-    """Sample every later rewrite too, up to the last decision at which a chain is judged."""
+    tries: Tries = "writes"
+    enforced: int | None = None
+    """Samples of each later rewrite in the enforced score; None has no such score."""
 
 
 Score = Callable[[WritePoint, str], Awaitable[dict[str, float]]]
@@ -234,7 +238,7 @@ class CandidateScorer:
 
     async def candidates(self, point: WritePoint) -> list[Candidate]:
         """The point's candidates with what they are ranked by."""
-        return await self._tried(point, self.recursive)
+        return await self._tried(point, self.recursive if self.sampling.enforced is None else self.enforced)
 
     async def chains(self, point: WritePoint) -> list[Candidate]:
         """Whole roll-forwards with every rewrite sampled; number 0 is the greedy one, to be compared with."""
@@ -265,10 +269,12 @@ class CandidateScorer:
         return [msgspec.structs.replace(one, scores=scores) for one, scores in zip(candidates, found, strict=True)]
 
     async def studied(self, point: WritePoint) -> list[Candidate]:
-        """The point's candidates with both kinds of scores and the return they led to."""
+        """The point's candidates with all kinds of scores and the return they led to."""
+        enforced = () if self.sampling.enforced is None else (self.enforced,)
 
         async def everything(point: WritePoint, state: str) -> dict[str, float]:
-            parts = await asyncio.gather(*(ask(point, state) for ask in (self.recursive, self.window, self.realised)))
+            asks = (self.recursive, self.window, *enforced, self.realised)
+            parts = await asyncio.gather(*(ask(point, state) for ask in asks))
             return {name: value for part in parts for name, value in part.items()}
 
         return await self._tried(point, everything)
@@ -302,6 +308,14 @@ class CandidateScorer:
         values = await self.forward.recursive(point.step, state, needed(point.targets, sizes))
         return {f"S{size}": value for size, value in mean_scores(values, point.targets, sizes).items()}
 
+    async def enforced(self, point: WritePoint, state: str) -> dict[str, float]:
+        """The recursive scores of a writer that keeps what it keeps, `E1`, `E4`, …: the best of several rewrites goes
+        on, not the greedy one."""
+        sizes, config = self.config.targets, self.config
+        enforced = Enforced(self.sampling.enforced or 0, config.chain_temperature, config.enforced_targets)
+        values = await self.forward.recursive(point.step, state, needed(point.targets, sizes), enforced)
+        return {f"E{size}": value for size, value in mean_scores(values, point.targets, sizes).items()}
+
     async def window(self, point: WritePoint, state: str) -> dict[str, float]:
         """The scores with raw steps in place of later writes, `W1`, `W4`, …"""
         sizes = self.config.targets
@@ -329,111 +343,3 @@ class CandidateScorer:
             return ended
 
         return await once(self._ends, (step, state), play_on)
-
-
-# ---------------------------------------------------------------- sufficiency scores
-
-
-def spread(targets: Sequence[int], most: int) -> tuple[int, ...]:
-    """At most `most` targets, evenly spaced, the first always among them; so K = 1 is the next decision."""
-    if len(targets) <= most:
-        return tuple(targets)
-    if most == 1:
-        return (targets[0],)
-    gap = (len(targets) - 1) / (most - 1)
-    return tuple(targets[round(place * gap)] for place in range(most))
-
-
-def needed(targets: Sequence[int], sizes: Sequence[int]) -> tuple[int, ...]:
-    """The targets that any of the sizes looks at."""
-    return tuple(sorted({target for size in sizes for target in spread(targets, size)}))
-
-
-def mean_scores(values: dict[int, float], targets: Sequence[int], sizes: Sequence[int]) -> dict[int, float]:
-    """S_K for every K, from one set of log-probabilities."""
-    scores = {}
-    for size in sizes:
-        chosen = spread(targets, size)
-        scores[size] = sum(values[target] for target in chosen) / len(chosen)
-    return scores
-
-
-class Forward:
-    """One logged episode, rolled forward from any state. Equal futures are computed once.
-
-    Two candidates that lead to the same state at the same step share everything after it, whichever write
-    point they came from; `writes` and `reads` count the calls that were really made.
-    """
-
-    def __init__(
-        self,
-        memory: Prompted,
-        reader: Reader,
-        tokenizer: Tokenizer,
-        budget: int,
-        goal: str,
-        steps: Sequence[Step],
-        watch: Watch,
-    ) -> None:
-        self.memory = memory
-        self.reader = reader
-        self.tokenizer = tokenizer
-        self.budget = budget
-        self.goal = goal
-        self.steps = steps
-        self.watch = watch
-        self.writes = 0
-        self.reads = 0
-        self._states: dict[tuple[int, int, str], asyncio.Future[str]] = {}
-        self._losses: dict[tuple[int, str], asyncio.Future[float]] = {}
-
-    async def recursive(self, start: int, state: str, targets: Sequence[int]) -> dict[int, float]:
-        """log p(a*_u) at each target, from the states reached by rolling `state` forward from step `start`."""
-        found: dict[int, Awaitable[float]] = {}
-        for step in range(start + 1, max(targets, default=start) + 1):
-            state = await self._next(step, state)
-            if step in targets:
-                found[step] = asyncio.ensure_future(self.logprob(step, state))
-        return {step: await value for step, value in found.items()}
-
-    async def window(self, start: int, state: str, targets: Sequence[int]) -> dict[int, float]:
-        """log p(a*_u) at each target, from the candidate followed by the raw steps in between."""
-
-        async def one(target: int) -> float:
-            between = render_history(self.steps[start + 1 : target], self.steps[target].action)
-            return await self.logprob(target, f"{state}\n\n{between}" if state else between)
-
-        values = await asyncio.gather(*(one(target) for target in targets))
-        return dict(zip(targets, values, strict=True))
-
-    async def sampled(self, step: int, previous: str, temperature: float, index: int) -> str:
-        """The state at a step, reply number `index` at a temperature; at 0 the greedy one, whatever its number."""
-        return await self._next(step, previous, temperature, index if temperature else 0)
-
-    async def _next(self, step: int, previous: str, temperature: float = 0.0, index: int = 0) -> str:
-        async def write() -> str:
-            self.writes += 1
-            logged = self.steps[step]
-            view = View(goal=self.goal, last_action=logged.action, observation=logged.observation)
-            with self.watch.at(step):
-                reply = await self.memory.sample(view, previous, temperature, index)
-            state = enforce(reply, self.budget, self.tokenizer).state
-            self.watch.wrote(state)
-            return state
-
-        return await once(self._states, (step, index, previous), write)
-
-    async def logprob(self, step: int, context: str) -> float:
-        """log p(a*) at a decision step, under a context."""
-
-        async def read() -> float:
-            self.reads += 1
-            with self.watch.at(step):
-                return -await self.reader.nll(self.goal, context, self.steps[step].observation, self._options(step))
-
-        return await once(self._losses, (step, context), read)
-
-    def _options(self, step: int) -> Options:
-        decision = self.steps[step].decision
-        assert decision is not None, f"step {step} is no decision"
-        return decision.options

@@ -183,7 +183,11 @@ class Continuation:
         self.session, self.run, self.jobs, self.agent = session, run, jobs, agent
         self.config = config = session.config
         self.wanted = points
-        self.sampling = Sampling(config.continuation.candidates, config.writer.candidate_temperature)
+        self.sampling = Sampling(
+            config.continuation.candidates,
+            config.writer.candidate_temperature,
+            enforced=config.continuation.enforced or None,
+        )
 
     async def play(self) -> None:
         """The trajectories."""
@@ -278,7 +282,7 @@ class ReturnRow(Record, frozen=True):
     """Rank agreement of one score with the realised return; log `returns` of a continuation run."""
 
     score: str
-    """Its name: `S1`, …, `W1`, …"""
+    """Its name: `S1`, …, `W1`, …, `E1`, …"""
     rho: float
     """Mean over points of Spearman's correlation among their candidates."""
     rho_low: float | None
@@ -307,7 +311,7 @@ class Returns:
     """The game of each point: points of one game are resampled together."""
     returns: Array
     scores: Mapping[str, Array]
-    """By name, in the order in which candidates store them: `S1`, …, `W1`, …"""
+    """By name, in the order in which candidates store them: `S1`, …, `W1`, …, `E1`, …"""
     phases: tuple[Phase, ...]
     """The phase of each point."""
 
@@ -347,8 +351,9 @@ def return_rows(found: Returns, sampler: Resampler) -> list[ReturnRow]:
 
 
 def agreement_rows(found: Returns, sampler: Resampler) -> list[ReturnRow]:
-    """Do the two kinds of score rank candidates alike? Each window score with the recursive one of as many targets."""
-    pairs = [(name, f"S{name[1:]}") for name in found.scores if name.startswith("W")]
+    """Do the kinds of score rank candidates alike? Each window and enforced score with the recursive one of as many
+    targets."""
+    pairs = [(name, f"S{name[1:]}") for name in found.scores if name.startswith(("W", "E"))]
     rows = (_row(found, one, two, found.scores[two], sampler) for one, two in pairs if two in found.scores)
     return [row for row in rows if row is not None]
 

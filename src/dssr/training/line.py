@@ -236,16 +236,14 @@ class Line:
         from dssr.training.fit import Fit
 
         model, writer, name = self.config.writer_model, self.config.writer, self.variant.name
-        chains, folder = self.variant.chains is not None, adapter_name(number, extra)
-        first, imitation = self.variant.imitates(number), writer.sft_learning_rate
-        imitation = writer.chain_learning_rate if chains else imitation
+        first, folder = self.variant.imitates(number), adapter_name(number, extra)
         seed = seed_of("fit", self.seed, number)
         return Fit(
             base=weights_folder(model.path),
             dtype=model.dtype,
             revision=model.revision,
             device=model.device,
-            rate=imitation if first else writer.dpo_learning_rate,
+            rate=self.variant.rate if first else writer.dpo_learning_rate,
             epochs=writer.sft_epochs if first else writer.dpo_epochs,
             batch=writer.sft_batch if first else writer.dpo_batch,
             warmup=writer.warmup,
@@ -372,7 +370,7 @@ class Line:
 
     def _why(self, number: int, gaps: GapReport) -> str:
         name = self.variant.name
-        if number == 0 or not gaps.points:
+        if self.variant.imitates(number) or not gaps.points:
             return f"Round {number} of {name} has no candidate to learn from; the line ends here."
         return (
             f"Round {number} of {name} has no pair at least {self.variant.gap:g} apart, so the line ends with round "

@@ -20,7 +20,6 @@ from dssr.agent.episode import Agent
 from dssr.agent.memory import with_adapter
 from dssr.config import Config, resolved
 from dssr.errors import RecordError, UsageError
-from dssr.measure.candidates import needed
 from dssr.measure.plan import (
     Count,
     Load,
@@ -34,6 +33,7 @@ from dssr.measure.plan import (
     totals,
     walk_of,
 )
+from dssr.measure.score import needed
 from dssr.record.log import write_whole
 from dssr.record.run import Run
 from dssr.session import configured, silent, verb
@@ -148,7 +148,7 @@ def _round(line: Line, number: int, data: bool, agent: Agent, longest: bool, cou
     if data and variant.collects(number):
         _collection(trips, frame, scale, counts["collection"])
     if data and variant.makes_data:
-        _scoring(trips, frame, line, longest, counts)
+        _scoring(trips, frame, line, number, longest, counts)
     _training(trips, frame, line, number, longest, counts["training"])
 
 
@@ -159,17 +159,20 @@ def _collection(trips: Sequence[EpisodeSize], frame: int, scale: float, count: C
         count.add(round(scale * (writes + trip.actions)), round(scale * read), round(scale * writes * trip.budget))
 
 
-def _scoring(trips: Sequence[EpisodeSize], frame: int, line: Line, longest: bool, counts: dict[str, Count]) -> None:
+def _scoring(
+    trips: Sequence[EpisodeSize], frame: int, line: Line, number: int, longest: bool, counts: dict[str, Count]
+) -> None:
     """The mean point of each phase, times the points wanted of it.
 
     A variant that leaves out points after the reveal keeps none of those at least, and all of them at most.
     """
-    for wanted, kept in _points(trips, line, longest):
+    for wanted, kept in _points(trips, line, number, longest):
         times = wanted * line.variant.candidates
         for trip, writes, reads in kept:
             if line.variant.samples:
                 counts["candidates"].add(0, round(times * (frame + trip.request)), round(times * trip.budget))
-            read = writes * (frame + trip.request) + reads * (trip.walk.choice + trip.budget)
+            context = trip.walk.history if line.variant.tries == "hindsight" else trip.budget
+            read = writes * (frame + trip.request) + reads * (trip.walk.choice + context)
             counts["scoring"].add(0, round(times * read), round(times * writes * trip.budget))
         if line.variant.samples:
             counts["candidates"].add(round(times * len(kept)), 0)
@@ -177,16 +180,17 @@ def _scoring(trips: Sequence[EpisodeSize], frame: int, line: Line, longest: bool
 
 
 def _points(
-    trips: Sequence[EpisodeSize], line: Line, longest: bool
+    trips: Sequence[EpisodeSize], line: Line, number: int, longest: bool
 ) -> list[tuple[float, list[tuple[EpisodeSize, int, int]]]]:
     """By phase: how often each of these points is wanted, and the points with the writes and reads of a candidate."""
     variant, config = line.variant, line.config.writer
+    sizes = config.targets, config.chain_targets, variant.sampling(number).enforced or 0, config.enforced_targets
     found = []
     for phase, share in (("A", variant.phase_a_share), ("B", 1 - variant.phase_a_share)):
         costs = [
             (trip, step, writes, reads)
             for trip in trips
-            for step, writes, reads in ahead(trip, variant, config.targets, config.chain_targets)
+            for step, writes, reads in ahead(trip, variant, *sizes)
             if (step < trip.begin) == (phase == "A")
         ]
         kept = [
@@ -199,16 +203,23 @@ def _points(
     return found
 
 
-def ahead(trip: EpisodeSize, variant: Variant, sizes: Sequence[int], first: int) -> list[tuple[int, int, int]]:
+def ahead(
+    trip: EpisodeSize, variant: Variant, sizes: Sequence[int], first: int, samples: int = 0, judged: int = 1
+) -> list[tuple[int, int, int]]:
     """Step, writes and reads of scoring one candidate, for every write point of an episode; chains are scored at the
-    first so many decisions."""
+    first so many decisions, and so many samples of a later rewrite are read at some of the decisions still ahead."""
     last = trip.begin + trip.actions - 1
     found = []
     for step in range(last):
         every = range(max(step + 1, trip.begin), min(step + variant.horizon, last) + 1)
-        targets = tuple(every[:first]) if variant.chains else needed(every, sizes)
+        targets = tuple(every[:first]) if variant.tries == "chains" else needed(every, sizes)
         if targets and variant.by_return:
             found.append((step, last - step, trip.actions - max(0, step - trip.begin)))
+        elif targets and variant.tries == "hindsight":
+            found.append((step, 0, 1 + trip.walk.visits))
+        elif targets and samples:
+            rest = [sum(target >= later for target in targets) for later in range(step + 1, targets[-1] + 1)]
+            found.append((step, (1 + samples) * len(rest), (1 + samples) * sum(min(judged, one) for one in rest)))
         elif targets:
             found.append((step, targets[-1] - step, len(targets)))
     return found
@@ -220,8 +231,8 @@ def _training(trips: Sequence[EpisodeSize], frame: int, line: Line, number: int,
     length = sum(frame + trip.request + trip.budget for trip in trips) / len(trips)
     per_point = config.pairs_per_point * 2 * config.dpo_epochs
     per_point = config.sft_epochs if line.variant.imitates(number) else per_point
-    points = _points(trips, line, longest)
-    if line.variant.chains and line.variant.imitates(number):  # every write of a chain is learnt
+    points = _points(trips, line, number, longest)
+    if line.variant.tries == "chains" and line.variant.imitates(number):  # every write of a chain is learnt
         texts = round(sum(wanted * (writes + 1) for wanted, kept in points for _, writes, _ in kept) * per_point)
     else:
         texts = round(sum(wanted * len(kept) for wanted, kept in points) * per_point)

@@ -4,7 +4,7 @@ Everything is logged under content keys, so a killed round computes only what it
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import islice
@@ -31,6 +31,7 @@ from dssr.measure.candidates import (
     request_at,
     sample_points,
 )
+from dssr.measure.hindsight import Teacher
 from dssr.models.base import Message
 from dssr.record.run import Run
 from dssr.scale.shards import each
@@ -166,15 +167,19 @@ Tried = tuple[WritePoint, list[Candidate] | Trouble, list[Search]]
 async def try_points(sampling: Sampling, seed: int, bench: Bench, points: Sequence[OpenPoint]) -> list[Tried]:
     """Sample and score candidates of one episode's points, or play on those that are there."""
     scorer = CandidateScorer(points[0].played, bench.agent, sampling, bench.config.writer, seed)
-    (point, candidates, _), *rest = await each(_try, scorer, points)
+    teacher = Teacher(scorer, bench.config.measure)
+    ways = {"writes": scorer.candidates, "chains": scorer.chains, "hindsight": teacher.candidates}
+    (point, candidates, _), *rest = await each(partial(_try, ways[sampling.tries]), scorer, points)
     return [(point, candidates, scorer.searches()), *rest]
 
 
-async def _try(scorer: CandidateScorer, one: OpenPoint) -> Tried:
+Sample = Callable[[WritePoint], Awaitable[list[Candidate]]]
+
+
+async def _try(sample: Sample, scorer: CandidateScorer, one: OpenPoint) -> Tried:
     """A model or game that fails costs its point and no other."""
     point, given = one.point, one.given
     try:
-        sample = scorer.chains if scorer.sampling.chains else scorer.candidates
         found = await (sample(point) if given is None else scorer.played_on(point, given))
     except (ModelError, GameError) as error:
         return point, Trouble(point.key, str(error)), []
@@ -215,7 +220,7 @@ class Round:
 
     async def score(self, session: Session, agent: Agent) -> None:
         """Sample and score the candidates of the round's write points."""
-        points, do = self._drawn(agent), partial(try_points, self.variant.sampling, self.seed)
+        points, do = self._drawn(agent), partial(try_points, self.variant.sampling(self.number), self.seed)
         key, group = attrgetter("key"), attrgetter("group")
         stage = Stage("candidates", "points", points, key, group, do, self._store, at_once=AT_ONCE)
         await session.work(self.run, stage)
@@ -236,15 +241,16 @@ class Round:
         return {key: kept for key, group in sorted(found.items()) if (kept := self.variant.usable(group))}
 
     def examples(self, archive: Archive) -> list[Example]:
-        """What is imitated: in round 0 the best candidate of every point, of chains all writes of the chosen one."""
-        if self.variant.chains:
-            return self._chained(archive)
+        """What is imitated: in round 0 the best candidate of every point, of chains all writes of the chosen one, of a
+        teacher the rewrite that may be followed."""
+        if self.variant.tries != "writes":
+            return self._chosen(archive)
         asked = self._messages(archive)
         return [Example(asked[key], best(group, self.variant.score).state) for key, group in self.groups().items()]
 
     def preferences(self, archive: Archive) -> list[Preference]:
         """Later rounds: pairs far enough apart."""
-        if self.variant.chains:
+        if self.variant.tries == "chains":
             return self._parted(archive)
         asked, writer = self._messages(archive), self.config.writer
         return [
@@ -279,8 +285,8 @@ class Round:
         # Drawn first and left out after, so that what is left is part of what the main line has in these episodes.
         return [one for one in drawn if not variant.reachable or one.reachable(agent.worlds.domain)]
 
-    def _chained(self, archive: Archive) -> list[Example]:
-        """All writes of the chosen chain of every point."""
+    def _chosen(self, archive: Archive) -> list[Example]:
+        """All writes of the chosen candidate of every point: of a chain its whole, else the one at the point."""
         groups, found = self.groups(), []
         with closing(Worlds(archive)) as worlds:
             for point, played in self._with_episodes():

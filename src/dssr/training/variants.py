@@ -8,11 +8,12 @@ import msgspec
 
 from dssr.config import WriterConfig
 from dssr.errors import UsageError
-from dssr.measure.candidates import CHAIN, Candidate, Sampling
+from dssr.measure.candidates import CHAIN, Candidate, Sampling, Tries
+from dssr.measure.hindsight import HINDSIGHT
 from dssr.types import Record
 
-ChainChoice = Literal["best", "pairs", "better", "random", "greedy"]
-CHAINS: dict[str, ChainChoice] = {
+Choice = Literal["best", "pairs", "better", "random", "greedy"]
+CHAINS: dict[str, Choice] = {
     "chains": "best",
     "chains-pairs": "pairs",
     "chains-better": "better",
@@ -21,6 +22,9 @@ CHAINS: dict[str, ChainChoice] = {
 }
 """Ways of training beyond the method, on whole chains of rewrites. The last two are controls: what they gain is gained
 by imitating oneself, without any choice. `pairs` goes on by preferring the better of two chains where they part."""
+ENFORCED = "enforced"
+BEYOND = (*CHAINS, ENFORCED, HINDSIGHT)
+"""All ways of training that the method does not have."""
 MAIN = "dssr"
 """The variant whose candidates others learn from."""
 
@@ -49,8 +53,15 @@ class Variant(Record, frozen=True):
     """Of the points drawn, those after the reveal are kept only if their input state still holds a fact of the task:
     what is gone stays gone."""
 
-    chains: ChainChoice | None = None
-    """Learns all writes of a whole sampled chain of rewrites, and which one of a point; None learns one write."""
+    tries: Tries = "writes"
+    """What its candidates are. Of `chains` all writes are learnt, of the others the one at the point."""
+    choice: Choice = "best"
+    """Which candidate of a point is imitated; candidate 0 is the greedy one, unless they are other writes."""
+    enforced: tuple[int, ...] = ()
+    """Samples of each later rewrite when it scores writes, per round, the last from then on; the greedy rewrite alone
+    when empty."""
+    rate: float = 0.0
+    """Learning rate with which it imitates."""
     pairs_from: int | None = 1
     """The round from which on it learns preferences between two writes; before it, and always if None, it imitates."""
     horizon: int = 0
@@ -59,21 +70,21 @@ class Variant(Record, frozen=True):
     """Fillers among which the episodes of each round are drawn, the last ones from then on; those of the protocol
     when empty."""
 
-    @property
-    def sampling(self) -> Sampling:
-        """How its candidates are made."""
-        return Sampling(self.candidates, self.temperature, self.chains is not None)
+    def sampling(self, number: int) -> Sampling:
+        """How its candidates of a round are made."""
+        samples = self.enforced[min(number, len(self.enforced) - 1)] if self.enforced else None
+        return Sampling(self.candidates, self.temperature, self.tries, samples)
 
     def walks(self, number: int) -> tuple[int, ...]:
         """Fillers among which the episodes of a round draw; none when those of the protocol."""
         return self.fillers[min(number, len(self.fillers) - 1)] if self.fillers else ()
 
-    def learnt(self, chains: Sequence[Candidate], rng: Random) -> Candidate | None:
-        """The chain of a point that is learnt, if any."""
-        greedy, best = chains[0], max(chains, key=lambda one: (one.scores[self.score], -one.index))
-        if self.chains == "better":
+    def learnt(self, candidates: Sequence[Candidate], rng: Random) -> Candidate | None:
+        """The candidate of a point that is imitated, if any."""
+        greedy, best = candidates[0], max(candidates, key=lambda one: (one.scores[self.score], -one.index))
+        if self.choice == "better":
             return best if best.scores[self.score] > greedy.scores[self.score] else None
-        return {"random": rng.choice(list(chains)), "greedy": greedy}.get(self.chains or "", best)
+        return {"random": rng.choice(list(candidates)), "greedy": greedy}.get(self.choice, best)
 
     @property
     def by_return(self) -> bool:
@@ -112,7 +123,7 @@ def names(config: WriterConfig) -> tuple[str, ...]:
 
 def every_name(config: WriterConfig) -> tuple[str, ...]:
     """The same with those beyond the method."""
-    return (*names(config), *CHAINS)
+    return (*names(config), *BEYOND)
 
 
 def variant_of(name: str, config: WriterConfig) -> Variant:
@@ -127,14 +138,20 @@ def variant_of(name: str, config: WriterConfig) -> Variant:
         candidates=config.candidates,
         temperature=config.candidate_temperature,
         horizon=config.horizon,
+        rate=config.sft_learning_rate,
     )
+    walked: dict[str, object] = {
+        "horizon": config.chain_horizon,
+        "fillers": config.chain_fillers,
+        "rate": config.chain_learning_rate,
+    }
     chains: dict[str, object] = {
+        "tries": "chains",
         "score": CHAIN,
         "points": config.chain_points,
         "candidates": config.chain_candidates,
         "temperature": config.chain_temperature,
-        "horizon": config.chain_horizon,
-        "fillers": config.chain_fillers,
+        **walked,
     }
     shared: dict[str, object] = {"collects_from": None, "samples": False}
     changes: dict[str, dict[str, object]] = {
@@ -156,8 +173,23 @@ def variant_of(name: str, config: WriterConfig) -> Variant:
             "collects_from": 2,
         },
         **{
-            other: {"chains": choice, "pairs_from": config.chain_imitated if choice == "pairs" else None, **chains}
+            other: {"choice": choice, "pairs_from": config.chain_imitated if choice == "pairs" else None, **chains}
             for other, choice in CHAINS.items()
+        },
+        ENFORCED: {
+            "score": f"E{longest}",
+            "points": config.enforced_points,
+            "enforced": config.enforced_samples,
+        },
+        HINDSIGHT: {
+            "tries": "hindsight",
+            "choice": "better",
+            "score": HINDSIGHT,
+            "points": config.hindsight_points,
+            "candidates": 1 + config.hindsight_targets,
+            "temperature": 0.0,
+            "pairs_from": None,
+            **walked,
         },
     }
     if name not in changes:
