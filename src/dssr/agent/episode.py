@@ -31,7 +31,7 @@ from dssr.agent.memory import (
     split_name,
 )
 from dssr.agent.prompts import Prompts, Reader, explore, most_likely, nll_of, render_history
-from dssr.agent.recall import Situation, Logprobs, Lookback, RecallRules, rule_of, with_chunk
+from dssr.agent.recall import Logprobs, Lookback, RecallRules, Situation, rule_of, with_chunk
 from dssr.errors import ConfigError, GameError, ModelError, UsageError
 from dssr.models.base import Model, Tokenizer
 from dssr.record.run import Run

@@ -181,6 +181,14 @@ class Lookback:
         return await self.reader.score(asked.goal, context, asked.observation, asked.options.actions)
 
 
+def looked_back(step: Step) -> str | None:
+    """What was seen again at a logged step, in words; None where nothing was."""
+    seen = step.decision.recall if step.decision else None
+    if seen is None:
+        return None
+    return f"{seen.title}: {seen.tokens} tokens, requests left {seen.left}, nll {seen.nll_without:.3f} without it"
+
+
 def spent(steps: Sequence[Step]) -> int:
     """Requests so far."""
     return sum(step.decision is not None and step.decision.recall is not None for step in steps)
