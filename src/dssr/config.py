@@ -132,7 +132,7 @@ class AgentConfig(Section, frozen=True):
     """Requests per game of a reader that may look back: memories `…+recall` and `…+unsure`."""
     recall_entropy: NonNegative = 0.5
     """Nats of doubt above which `…+unsure` asks."""
-    recall_tries: Count = 4
+    recall_tries: Count = 16
     """Chunks that it tries before it keeps one, at most."""
 
 

@@ -77,7 +77,7 @@ def test_unused_settings_change_no_digest() -> None:
     assert RecallRules.of(Config(name="default", agent=AgentConfig())) == RecallRules()
 
 
-def test_a_chunk_is_seen_before_the_state_and_at_one_decision_only(worlds: Worlds) -> None:
+def test_a_chunk_is_seen_beside_the_state_and_at_one_decision_only(worlds: Worlds) -> None:
     """Catches a chunk that enters the state or stays in the context, a budget of requests that is not kept, and a loss
     without the chunk that is not the one of the state alone."""
     job = make_job(GAME, "summary+recall", budget=64, filler=10)
@@ -96,7 +96,7 @@ def test_a_chunk_is_seen_before_the_state_and_at_one_decision_only(worlds: World
         assert seen.chunk.first <= played.episode.reveal <= seen.chunk.last
         context = context_at("summary+recall", played.steps, step.index)
         assert recipe in context
-        assert context.endswith(f"\n\n{step.write.state}")
+        assert context.startswith(f"{step.write.state}\n\n")
         again = reader_messages("", "", context, step.observation, step.decision.options.actions)[-1].content
         assert any(one.endswith(again.removeprefix("Goal:\n\n\n")) for one in sent[step.index])
         assert len(sent[step.index]) == 3  # without the chunk, the titles, with the chunk
@@ -191,7 +191,7 @@ def test_names() -> None:
 
 
 def test_a_chunk_in_a_prompt_is_searched(worlds: Worlds) -> None:
-    """Catches a leak check that takes what stands before the state for the memory's own words: a chunk that the agent
+    """Catches a leak check that takes what stands beside the state for the memory's own words: a chunk that the agent
     has not seen yet is a leak, the same chunk later is none, and what the state says is still excused."""
     played = play(worlds, "summary", filler=0)
     reveal = played.episode.reveal
@@ -209,7 +209,7 @@ def test_a_chunk_in_a_prompt_is_searched(worlds: Worlds) -> None:
     assert leaked(reveal) == 0
     watch = Watch("key", "episode")
     watch.wrote(state)
-    text = "\n\n".join(["<CONTEXT>\nseen again", f"{state}\n</CONTEXT>", "Current observation:"])
+    text = "\n\n".join([f"<CONTEXT>\n{state}", "seen again\n</CONTEXT>", "Current observation:"])
     frame, own, _ = watch._parts(text, "reader", "summary+recall")
     assert own == state
     assert state not in frame
@@ -221,4 +221,4 @@ def test_an_empty_state_leaves_the_chunk_alone() -> None:
     write = Write("", 0, 0, False, None)
     steps = [Step(n, "explore", n, "room", f"go {n}", f"seen {n}", write, None) for n in range(4)]
     assert with_chunk("", steps, Chunk("visit", 1, 2)) == "> go 1\nseen 1\n\n> go 2\nseen 2"
-    assert with_chunk("kept", steps, Chunk("visit", 3, 3)) == "> go 3\nseen 3\n\nkept"
+    assert with_chunk("kept", steps, Chunk("visit", 3, 3)) == "kept\n\n> go 3\nseen 3"

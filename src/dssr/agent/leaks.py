@@ -33,7 +33,7 @@ import msgspec
 
 from dssr.agent.kept_prompts import PromptSampler, Role
 from dssr.agent.memory import ORACLE_B, is_reference
-from dssr.agent.prompts import CONTEXT_BEGIN, CONTEXT_END, WRITER_FIELDS, Happened, WatchedModel
+from dssr.agent.prompts import CONTEXT_BEGIN, WRITER_FIELDS, Happened, WatchedModel
 from dssr.errors import LeakError
 from dssr.models.base import Message, Model
 from dssr.record.run import Run
@@ -127,15 +127,8 @@ class Watch:
         if role == "writer" and ":" in memory:
             return "", text, False
         before, mark, after = text.partition(_MARKS[role])
-        state = max((state for state in self._written if _place(state, after) >= 0), key=len, default="")
-        place = _place(state, after)
-        return f"{before}{mark}\n{after[:place]}{after[place + len(state) :]}", state, self._written.get(state, False)
-
-
-def _place(state: str, context: str) -> int:
-    """Where a context shows a state: at its beginning, or after a chunk that is seen again; -1 where it does not."""
-    found = 0 if context.startswith(state) else context.find(f"\n\n{state}\n{CONTEXT_END}\n")
-    return found + 2 if found > 0 else found
+        state = max((state for state in self._written if after.startswith(state)), key=len, default="")
+        return f"{before}{mark}\n{after[len(state) :]}", state, self._written.get(state, False)
 
 
 Verdict = Literal["composed", "guessed", "leaked", "allowed"]

@@ -1,7 +1,7 @@
 """Recall: a reader that may look back. Up to R times per game it sees one earlier chunk of its history again.
 
 `summary+recall` and `summary+unsure` are the memory `summary`, written as ever, under a reader with that right; any
-memory that writes can have it (`guide+recall`, `dssr+recall@NAME`). The chunk stands before the state in the CONTEXT of
+memory that writes can have it (`guide+recall`, `dssr+recall@NAME`). The chunk stands after the state in the CONTEXT of
 that one decision and is gone afterwards: what crosses a step is the state, and how many requests are left.
 
 - `+recall`: at each decision the reader is asked first, by its usual prompt, whether to act or which chunk to see. The
@@ -48,7 +48,7 @@ class RecallRules(Record, frozen=True):
     """Per game."""
     entropy: float = 0.5
     """Nats above which `unsure` asks."""
-    tries: int = 4
+    tries: int = 16
     """Chunks that `unsure` tries at a decision, at most."""
     block: int = 5
     """Steps per chunk of Phase B."""
@@ -100,9 +100,9 @@ def titles_of(
 
 
 def with_chunk(context: str, steps: Sequence[Step], chunk: Chunk) -> str:
-    """The context of a decision at which a chunk is seen again: the chunk, then the state, as time went."""
+    """The context of a decision at which a chunk is seen again: the state, then the chunk."""
     shown = shown_again(steps, chunk)
-    return f"{shown}\n\n{context}" if context else shown
+    return f"{context}\n\n{shown}" if context else shown
 
 
 def shown_again(steps: Sequence[Step], chunk: Chunk) -> str:

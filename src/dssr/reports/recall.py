@@ -113,13 +113,13 @@ def recall_table(study: Study) -> Table:
         Column("delta", "δ", "nats"),
         Column("beta", "β", "nats"),
         Column("kappa", "κ", "nats"),
-        Column("requests", "requests a game", "number"),
+        Column("requests", "requests a game", "points"),
         Column("bought", "bought a request", "nats"),
         Column("right", "right choices a request, %", "percent"),
         Column("changed", "choice changed %", "percent"),
         Column("reveal", f"{task} %", "percent"),
-        Column("tokens", "tokens a request", "number"),
-        Column("tried", "chunks read", "number"),
+        Column("tokens", "tokens a request", "points"),
+        Column("tried", "chunks read", "points"),
     ]
     if len({cell.protocol for cell in study.cells}) > 1:
         columns.insert(2, Column("protocol", "protocol"))
