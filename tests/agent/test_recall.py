@@ -123,6 +123,18 @@ def test_a_fork_looks_back_as_the_log_did(worlds: Worlds, memory: str) -> None:
         assert first_difference(played.steps, again.steps) is None
 
 
+def test_what_is_asked_does_not_depend_on_who_plays_beside_it(worlds: Worlds) -> None:
+    """Catches requests that are shared between episodes, or a choice that depends on the order of batches."""
+    jobs = [
+        make_job(game, memory, budget=64)
+        for game in (GAME, "valid-6-001")
+        for memory in ("guide+recall", "guide+unsure")
+    ]
+    alone, together = (play_all(jobs, make_agent(worlds, Asks(0.7)), limit) for limit in (1, 64))
+    assert [played.steps for played in alone] == [played.steps for played in together]
+    assert all(requests(played) for played in alone[::2])
+
+
 def test_one_in_doubt_keeps_the_chunk_that_makes_it_surest(worlds: Worlds) -> None:
     """Catches a request spent where the reader is sure, one that brings no certainty, and more tries than allowed. With
     a writer that forgets at once the recipe is what takes the doubt away."""

@@ -152,18 +152,15 @@ class Lookback:
         options = (ACT, *titles)
         told = await self.reader.score(asked.goal, asked.context, asked.observation, options)
         if self.rule == "recall":
-            picked = [one for one in [most_likely(told, options)] if one != ACT]
+            picked = [most_likely(told, options)]
+            if picked == [ACT]:
+                return None
         else:
             picked = sorted(titles, key=lambda one: -told[options.index(one)])[: self.rules.tries]
         tries = await asyncio.gather(*(self._with(asked, steps, titles[one]) for one in picked))
-        if self.rule == "unsure":
-            kept = min(range(len(tries)), key=lambda place: entropy(tries[place]))
-            if entropy(tries[kept]) >= entropy(plain):
-                return None
-        elif not tries:
+        kept = min(range(len(tries)), key=lambda place: entropy(tries[place]))
+        if self.rule == "unsure" and entropy(tries[kept]) >= entropy(plain):
             return None
-        else:
-            kept = 0
         title = picked[kept]
         recalled = Recalled(
             chunk=titles[title],
