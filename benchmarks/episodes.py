@@ -8,9 +8,10 @@ from pathlib import Path
 
 from dssr.agent.episode import Agent, play_job
 from dssr.agent.prompts import Reader, load_prompts, writer_messages
+from dssr.agent.recall import chunks_of
 from dssr.config import GamesConfig
 from dssr.measure.audit import history_at, options_of
-from dssr.measure.lag import chunks_of, without
+from dssr.measure.lag import without
 from dssr.models.base import Message, Model
 from dssr.types import Cell, Job, Played, View
 from dssr.worlds.archive import Worlds, make_archive

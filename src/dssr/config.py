@@ -129,6 +129,12 @@ class AgentConfig(Section, frozen=True):
     """Exploration of the reader in evaluation."""
     write_seconds: Positive = 600.0
     """Most that one write of a memory of your own may take; the time it waits for the model is not counted."""
+    recalls: Count = 4
+    """Requests per game of a reader that may look back: memories `…+recall` and `…+unsure`."""
+    recall_entropy: NonNegative = 0.5
+    """Nats of doubt above which `…+unsure` asks."""
+    recall_tries: Count = 16
+    """Chunks that it tries before it keeps one, at most."""
 
 
 class MeasureConfig(Section, frozen=True):
@@ -381,6 +387,9 @@ class Config(Section, frozen=True):
         plain: dict[str, Any] = msgspec.to_builtins(self)
         for place in ("data", "runs", "cache_gib", "study"):
             del plain[place]
+        for name, value in msgspec.to_builtins(AgentConfig()).items():
+            if name.startswith("recall") and plain["agent"][name] == value:
+                del plain["agent"][name]  # the digest of a run of before must not change because they exist
         return plain
 
     def digest(self) -> str:
@@ -424,11 +433,8 @@ def _check_together(config: Config) -> None:
     """Refuse what no run could mean and no single field's bound can say."""
     if re.search(r"[/\\\x00-\x1f]", config.name):
         raise ConfigError(f"name is {shown(config.name)}, but becomes part of folder names: leave out / and \\.")
-    for key, edges in (
-        ("lag_bins", config.measure.lag_bins),
-        ("rewrite_bins", config.measure.rewrite_bins),
-        ("credit_bins", config.measure.credit_bins),
-    ):
+    for key in ("lag_bins", "rewrite_bins", "credit_bins"):
+        edges: Edges = getattr(config.measure, key)
         if any(low >= high for low, high in pairwise(edges)):
             raise ConfigError(f"measure.{key} is {list(edges)}, but the edges of bins must rise.")
     if config.writer.memory not in PROMPTED:

@@ -27,6 +27,7 @@ from dssr.agent.kept_prompts import share
 from dssr.agent.leaks import refuse_leaks
 from dssr.agent.memory import Kit, check_memory, identity_of, is_reference, load_memory
 from dssr.agent.prompts import Prompts, Reader, load_prompts
+from dssr.agent.recall import RecallRules
 from dssr.config import Config, load
 from dssr.errors import WorkerError, in_one_sentence
 from dssr.models.base import Model, Tokenizer
@@ -248,6 +249,7 @@ class Session:
             quotas=share(jobs, self.config.measure.stored_prompts, self.config.seed),
             counted_by=self.tokenizer,
             write_seconds=self.config.agent.write_seconds,
+            recall=RecallRules.of(self.config),
         )
         for memory in dict.fromkeys(job.cell.memory for job in jobs):
             if not is_reference(memory):

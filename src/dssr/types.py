@@ -213,7 +213,34 @@ class Write(Record, frozen=True):
     """What was odd about the reply (empty, control characters removed, …); None when nothing was."""
 
 
-class Decision(Record, frozen=True):
+class Chunk(Record, frozen=True):
+    """A stretch of history: left out as one piece when the relevance lag is measured, or seen again by recall."""
+
+    kind: str
+    """The world's name for this kind of stretch."""
+    first: int
+    last: int
+
+
+class Recalled(Record, frozen=True):
+    """A chunk that the reader saw again at one decision, beside its state."""
+
+    chunk: Chunk
+    title: str
+    """By which it was chosen."""
+    tokens: int
+    """Of the chunk, by the tokenizer that counts budgets: what the context had beyond its state."""
+    tried: int
+    """Chunks that were read before this one was kept, itself included."""
+    left: int
+    """Requests that remain in this game."""
+    nll_without: float
+    """-log p(reference) without the chunk."""
+    argmax_without: str
+    """The reader's most likely action without it."""
+
+
+class Decision(Record, frozen=True, omit_defaults=True):
     """One choice of the reader in Phase B."""
 
     options: Options
@@ -227,6 +254,8 @@ class Decision(Record, frozen=True):
     """-log p(reference)."""
     tie: bool | None
     """When argmax differs from the reference: does argmax shorten the optimal plan too? None otherwise."""
+    recall: Recalled | None = None
+    """What was seen again for it; not stored where nothing was."""
 
 
 class Step(Record, frozen=True):
@@ -382,15 +411,6 @@ class Audit(Record, frozen=True):
     def kappa_mean(self) -> float | None:
         """Regret against the mean over the hindsight samples."""
         return None if self.nll_mean is None else self.nll_state - self.nll_mean
-
-
-class Chunk(Record, frozen=True):
-    """A stretch of history removed as one piece when the relevance lag is measured."""
-
-    kind: str
-    """The world's name for this kind of stretch."""
-    first: int
-    last: int
 
 
 class Lag(Record, frozen=True):

@@ -113,3 +113,25 @@ def test_the_first_sample_and_the_mean_are_kept_beside_the_best(lab: Any) -> Non
         type=Audit,
     )
     assert (before.kappa_first, before.kappa_mean) == (None, None), "runs of before still open"
+
+
+def test_a_reader_that_looked_back_is_audited_with_what_it_saw(lab: Any) -> None:
+    """Catches delta and kappa of the state alone where the reader had a chunk beside it."""
+    played = lab.play(GAME, "summary+unsure", 64, 10, retention=0.5)
+    agent, goal = lab.agent(0.5), goal_of(lab)
+    every = MeasureConfig(points=50, oracle_samples=1)
+    found = asyncio.run(audit_episode(played, goal, agent, every, Watch("", "")))
+    seen = {step.index: step.decision.recall for step in played.steps if step.decision and step.decision.recall}
+    assert seen
+    assert any(one.nll_state != seen[one.step].nll_without for one in found if one.step in seen)
+    for one in found:
+        step = played.steps[one.step]
+        context = step.write.state
+        if one.step in seen:
+            chunk = seen[one.step].chunk
+            past = played.steps[chunk.first : chunk.last + 1]
+            blocks = [s.observation if s.action is None else f"> {s.action}\n{s.observation}" for s in past]
+            context = "\n\n".join([context, *blocks])
+        with Watch("", "").at(step.index):
+            again = asyncio.run(agent.reader.nll(goal, context, step.observation, step.decision.options))
+        assert again == pytest.approx(one.nll_state)

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from dssr.agent.leaks import Watch
+from dssr.agent.recall import chunks_of
 from dssr.measure.audit import history_at
-from dssr.measure.lag import chunks_of, measure_lag, relevance, without
+from dssr.measure.lag import measure_lag, relevance, without
 from dssr.types import Chunk, Lag
 from dssr.worlds.base import find_domain
 

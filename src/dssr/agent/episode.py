@@ -31,12 +31,13 @@ from dssr.agent.memory import (
     split_name,
 )
 from dssr.agent.prompts import Prompts, Reader, explore, most_likely, nll_of, render_history
+from dssr.agent.recall import Logprobs, Lookback, RecallRules, Situation, rule_of, with_chunk
 from dssr.errors import ConfigError, GameError, ModelError, UsageError
 from dssr.models.base import Model, Tokenizer
 from dssr.record.run import Run
 from dssr.scale.shards import AT_ONCE, Dispatch, ThisProcess, each
 from dssr.seeds import digest_of, rng_of, seed_of
-from dssr.types import Decision, Episode, Job, Moment, Outcome, Played, Step, StoredPrompt, View, Write
+from dssr.types import Decision, Episode, Job, Moment, Outcome, Played, Recalled, Step, StoredPrompt, View, Write
 from dssr.worlds.archive import Worlds
 from dssr.worlds.base import Node, WalkStep, World, stepped, walked
 
@@ -57,6 +58,8 @@ class Agent:
     """The tokenizer that counts budgets; the reader's own when None."""
     write_seconds: float = WRITE_SECONDS
     """Most that one write of a user's memory may take."""
+    recall: RecallRules = field(default_factory=RecallRules)
+    """For readers that may look back."""
 
     def __post_init__(self) -> None:
         """Nothing that an agent's models are sent escapes the leak check."""
@@ -124,6 +127,7 @@ def episode_key(job: Job, agent: Agent, md5: str, resume: Resume = FROM_START) -
         agent.reader.instruction,
         identity_of(job.cell.memory, agent.prompts),
         msgspec.to_builtins((resume.past, resume.write)),
+        *([msgspec.to_builtins(agent.recall)] if rule_of(job.cell.memory) else []),
     )
 
 
@@ -283,9 +287,10 @@ class Rollout:
         if self.job.driver == "reference":
             return Decision(options, (), options.reference, options.reference, None, None)
         context = context_of(self.job.cell.memory, tuple(self.steps), here.action, write)
-        asked = (self.goal, context, here.observation, options.actions)
+        asked = Situation(self.goal, context, here.observation, options)
         with self.watch.at(index):
-            logprobs = await self.agent.reader.score(*asked)
+            logprobs = await self.agent.reader.score(self.goal, context, here.observation, options.actions)
+            recall, logprobs = await self._look_back(asked, logprobs)
         best = most_likely(logprobs, options.actions)
         return Decision(
             options=options,
@@ -294,7 +299,16 @@ class Rollout:
             argmax=best,
             nll=nll_of(logprobs, options),
             tie=None if best == options.reference else await shortens(world, here.node, best),
+            recall=recall,
         )
+
+    async def _look_back(self, asked: Situation, plain: Logprobs) -> tuple[Recalled | None, Logprobs]:
+        """What the reader sees again for this decision, if anything, and its choice then."""
+        rule, agent = rule_of(self.job.cell.memory), self.agent
+        if rule is None:
+            return None, plain
+        back = Lookback(rule, agent.recall, agent.reader, agent.tokenizer, agent.worlds.domain.words)
+        return await back.look(asked, plain, self.steps, self.reveal) or (None, plain)
 
     def _rng(self, index: int) -> random.Random:
         return rng_of("explore", self.job.seed, self.job.game, msgspec.to_builtins(self.job.cell), index)
@@ -328,8 +342,11 @@ def context_of(memory: str, history: Sequence[Step], last_action: str | None, wr
 
 
 def context_at(memory: str, steps: Sequence[Step], index: int) -> str:
-    """The reader's context at a logged step."""
-    return context_of(memory, steps[:index], steps[index].action, steps[index].write)
+    """The reader's context at a logged step, with what it saw again there."""
+    step = steps[index]
+    context = context_of(memory, steps[:index], step.action, step.write)
+    seen = step.decision.recall if step.decision else None
+    return with_chunk(context, steps, seen.chunk) if seen else context
 
 
 def ended(moment: Moment) -> Outcome | None:

@@ -32,6 +32,7 @@ from dssr.agent.prompts import (
     render_history,
     writer_messages,
 )
+from dssr.agent.recall import RULES, split_rule
 from dssr.errors import BudgetError, ConfigError, DssrError, ModelError
 from dssr.models.base import MOST_CHARACTERS, Generate, Message, Model, Tokenizer
 from dssr.seeds import SEED_BITS, digest_of, seed_of
@@ -101,6 +102,7 @@ def load_memory(name: str, kit: Kit, prompts: Prompts) -> Memory:
     check_memory(name)
     style, adapter = split_name(name)
     kit = msgspec.structs.replace(kit, adapter=adapter)
+    style, _ = split_rule(style)
     if ":" in style:
         return Plugged(kit, importable(style))
     if style == EDIT:
@@ -110,18 +112,20 @@ def load_memory(name: str, kit: Kit, prompts: Prompts) -> Memory:
 
 def check_memory(name: str) -> None:
     """Refuse a name that no memory has; it takes no model, so that it can be said before one is loaded."""
-    style, _ = split_name(name)
+    style, _ = split_rule(split_name(name)[0])
     if ":" in style:
         find_class(importable(style))
     elif style not in (*RETENTION, EDIT, TRAINED) and not is_reference(name):
         known = ", ".join((*RETENTION, EDIT, "dssr@ADAPTER", FULL, *_BUDGETED, "package.module:Class", "file.py:Class"))
-        raise ConfigError(f"There is no memory {name!r}; use one of {known}.")
+        raise ConfigError(
+            f"There is no memory {name!r}; use one of {known}; one that writes may end in +{' or +'.join(RULES)}."
+        )
 
 
 def split_name(memory: str) -> tuple[str, str | None]:
     """`dssr@round3` is the format `dssr` with the adapter `round3`; any format or class may have one."""
     style, _, adapter = memory.partition("@")
-    if style == TRAINED and not adapter:
+    if split_rule(style)[0] == TRAINED and not adapter:
         raise ConfigError("The memory dssr needs its adapter: write dssr@NAME, NAME being one of the model's adapters.")
     return style, adapter or None
 
@@ -146,12 +150,13 @@ def importable(style: str) -> str:
 
 def instruction_of(style: str) -> str:
     """The format whose retention instruction a memory is written under."""
+    style, _ = split_rule(style)
     return "summary" if style == TRAINED else style
 
 
 def identity_of(name: str, prompts: Prompts) -> str:
     """Digest of the texts or the code that make a memory what it is, apart from the models."""
-    style = importable(split_name(name)[0])
+    style = importable(split_rule(split_name(name)[0])[0])
     if ":" in style:
         return digest_of(style, sources_of(style))
     if style in (*RETENTION, EDIT, TRAINED):

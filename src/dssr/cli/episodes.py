@@ -175,10 +175,14 @@ def show(played: "Played", first: int = 0) -> None:
 
 def told(step: "Step") -> str:
     """One step in words."""
+    from dssr.agent.recall import looked_back
+
     write, decision = step.write, step.decision
     lines = [f"\n== step {step.index} · {step.kind} ==", f"> {step.action}" if step.action else "", step.observation]
     marks = [f"{write.tokens} tokens"] + ["cut"] * write.truncated + ([write.note] if write.note else [])
     lines += [f"-- state ({', '.join(marks)}) --", write.state]
+    if seen := looked_back(step):
+        lines.append(f"-- {seen} --")
     if decision is not None:
         loss = "not asked" if decision.nll is None else f"nll {decision.nll:.3f}"
         lines.append(f"-- acts: {decision.action} (reference: {decision.options.reference}, {loss}) --")

@@ -48,7 +48,7 @@ Memories = Annotated[
     typer.Option(
         "--memory",
         "-m",
-        help="A format, FORMAT@ADAPTER, or your own module:Class or path/file.py:Class; may be repeated.",
+        help="A format, FORMAT@ADAPTER, FORMAT+recall, or your own module:Class or file.py:Class; may be repeated.",
     ),
 ]
 Memory = Annotated[

@@ -85,6 +85,10 @@ class StepRow(Cell, frozen=True):
     """The reference action."""
     nll: float | None
     """The reader's loss of the reference action, in nats."""
+    recalled: str | None
+    """Title of the chunk that the reader saw again for it."""
+    nll_without: float | None
+    """Its loss without that chunk."""
 
 
 class AuditRow(Cell, frozen=True):
@@ -154,6 +158,7 @@ def _steps(study: Study) -> Iterator[StepRow]:
         for game, episode in games.items():
             for one in study.steps(episode.key):
                 write, decision = one.write, one.decision
+                recall = decision.recall if decision else None
                 yield StepRow(
                     **msgspec.structs.asdict(cell),
                     game=game,
@@ -172,6 +177,8 @@ def _steps(study: Study) -> Iterator[StepRow]:
                     argmax=decision.argmax if decision else None,
                     reference=decision.options.reference if decision else None,
                     nll=decision.nll if decision else None,
+                    recalled=recall.title if recall else None,
+                    nll_without=recall.nll_without if recall else None,
                 )
 
 

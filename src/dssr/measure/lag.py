@@ -13,6 +13,7 @@ import numpy as np
 from dssr.agent.episode import Agent
 from dssr.agent.leaks import Watch
 from dssr.agent.prompts import render_history
+from dssr.agent.recall import chunks_of
 from dssr.config import MeasureConfig
 from dssr.errors import StatsError
 from dssr.measure.audit import audited_steps, history_at, options_of
@@ -21,7 +22,6 @@ from dssr.measure.study import Study
 from dssr.stats.bootstrap import Interval
 from dssr.stats.contrasts import binned_contrast, binned_means
 from dssr.types import Audit, Cell, Chunk, Lag, Played, Protocol, Record, Step
-from dssr.worlds.base import Words
 
 
 class Relevance(Record, frozen=True):
@@ -32,21 +32,6 @@ class Relevance(Record, frozen=True):
     kind: str
     """The world's name for this kind of stretch."""
     rise: float
-
-
-def chunks_of(steps: Sequence[Step], index: int, reveal: int, block: int, words: Words) -> tuple[Chunk, ...]:
-    """The history before step `index`, whole: one chunk per stay at a place in Phase A, blocks of steps in Phase B."""
-    phase_a = [step for step in steps[:index] if step.kind != "act"]
-    phase_b = [step for step in steps[:index] if step.kind == "act"]
-    chunks = []
-    for visit in dict.fromkeys(step.visit for step in phase_a):
-        places = [step.index for step in phase_a if step.visit == visit]
-        kind = words.reveal_chunk if reveal in places else words.visit_chunk
-        chunks.append(Chunk(kind.name, places[0], places[-1]))
-    for start in range(0, len(phase_b), block):
-        part = phase_b[start : start + block]
-        chunks.append(Chunk(words.block_chunk.name, part[0].index, part[-1].index))
-    return tuple(chunks)
 
 
 def without(steps: Sequence[Step], index: int, chunk: Chunk) -> str:

@@ -14,6 +14,7 @@ import msgspec
 from dssr.agent.episode import save, stored
 from dssr.agent.leaks import Watch, keep_searches
 from dssr.agent.memory import FULL
+from dssr.agent.recall import rule_of
 from dssr.config import Config, GamesConfig
 from dssr.errors import SealError, UsageError
 from dssr.measure.audit import audited_steps, has_audits
@@ -231,6 +232,8 @@ def _asked(
         raise UsageError("oracle-b needs a world that knows all, and a log has none; audit another memory.")
     if LOGGED in chosen and not outline.states:
         raise UsageError("Not every log holds states of its own agent, so `logged` cannot be audited; name a memory.")
+    if any(map(rule_of, chosen)):
+        raise UsageError("The reader of a log cannot look back; audit the memory without +recall or +unsure.")
     sizes = tuple(dict.fromkeys(budgets)) or given.agent.budgets
     if any(size < 1 for size in sizes):
         raise UsageError("A budget must be at least 1 token.")

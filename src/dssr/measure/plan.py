@@ -20,6 +20,7 @@ from dssr.agent.episode import Agent
 from dssr.agent.leaks import unwatched
 from dssr.agent.memory import FULL, Kit, Prompted, is_reference
 from dssr.agent.prompts import render_history
+from dssr.agent.recall import rule_of
 from dssr.config import Config
 from dssr.errors import ModelError, UsageError
 from dssr.measure.archives import Seen
@@ -187,7 +188,7 @@ async def plan(
 
 # ---------------------------------------------------------------- counting
 
-WORK = ("state writes", "decisions", "oracle writes", "audit reads", "lag reads")
+WORK = ("state writes", "decisions", "recall reads", "oracle writes", "audit reads", "lag reads")
 
 
 @dataclass
@@ -317,6 +318,10 @@ def _add_episode(
     counts["decisions"].add(actions, actions * (walk.choice + context))
     if cell.memory == FULL:
         return
+    if rule := rule_of(cell.memory):
+        # Which decisions are in doubt is not known before: all of them could be.
+        reads = actions * (1 + config.agent.recall_tries) if rule == "unsure" else actions + config.agent.recalls
+        counts["recall reads"].add(reads, reads * (walk.choice + budget + history // max(walk.visits, 1)))
     points, samples = min(config.measure.points, actions), config.measure.oracle_samples
     oracle = points * samples
     counts["oracle writes"].add(oracle, oracle * (frame + history), oracle * budget)

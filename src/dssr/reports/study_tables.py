@@ -13,6 +13,7 @@ from dssr.measure.study import Study
 from dssr.measure.verdicts import answer_rows
 from dssr.reports.costs import cost_table
 from dssr.reports.paper import Setting, published, reader_of
+from dssr.reports.recall import recall_table
 from dssr.reports.survival import (
     StartRow,
     losses,
@@ -370,6 +371,7 @@ MAKERS: dict[str, Callable[[Study], Table]] = {
     "rewrite-contrasts": _rewrite_contrasts,
     "contrasts": _contrasts,
     "retention": retention_table,
+    "recall": recall_table,
     "lag-grid": _lag_grid,
     "protocols": _pilot,
     "protocol-contrasts": _pilot_contrasts,

@@ -20,6 +20,7 @@ from markupsafe import Markup
 from msgspec import field
 
 from dssr.agent.memory import FULL
+from dssr.agent.recall import looked_back
 from dssr.measure.study import Study
 from dssr.reports.survival import Curves, SurvivalCurve, is_written, timeline
 from dssr.reports.typeset import printed, prose, typeset, unbroken
@@ -420,7 +421,7 @@ def _step(step: Step, episode: Episode, texts: Texts) -> list[Any]:
         texts.place(write.state) if shown else None,
         write.tokens,
         write.raw_tokens,
-        texts.maybe(write.note),
+        texts.maybe(write.note or looked_back(step)),
         _decision(step.decision, texts) if step.decision is not None else None,
     ]
 

@@ -343,6 +343,8 @@ def _messages(step: Step) -> list[Any]:
     if step.decision is not None:
         reply += f"\n\nAction: {step.decision.action}"
         facts |= {"reference": step.decision.options.reference, "nll": step.decision.nll}
+        if step.decision.recall is not None:
+            facts |= {"recall": msgspec.to_builtins(step.decision.recall)}
     seen = step.observation if step.action is None else f"> {step.action}\n{step.observation}"
     user = ChatMessageUser(id=f"{place}-seen", content=seen)
     return [user, ChatMessageAssistant(id=f"{place}-kept", content=reply, metadata=facts)]

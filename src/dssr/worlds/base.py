@@ -14,6 +14,7 @@ Nothing outside `dssr.worlds` knows which world it is; `dssr.testing.WorldSuite`
 
 import asyncio
 import importlib
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -188,11 +189,18 @@ class Words(NamedTuple):
     reveal_chunk: ChunkKind
     visit_chunk: ChunkKind
     block_chunk: ChunkKind
+    heading: str = ""
+    """Pattern of the line by which an observation names a place; empty where none does."""
 
     @property
     def chunks(self) -> tuple[ChunkKind, ...]:
         """All kinds of stretches."""
         return self.reveal_chunk, self.visit_chunk, self.block_chunk
+
+    def heading_of(self, observation: str) -> str | None:
+        """The place that an observation names; None where it names none."""
+        found = re.search(self.heading, observation, re.M) if self.heading else None
+        return found[1] if found else None
 
 
 class GamePlan(Record, frozen=True):

@@ -376,6 +376,7 @@ class Cooking:
         reveal_chunk=ChunkKind("cookbook", "the cookbook"),
         visit_chunk=ChunkKind("visit", "a room visit before the task"),
         block_chunk=ChunkKind("block", "a step of the task itself"),
+        heading=r"^-= (.+) =-$",
     )
 
     def settled(self, games: GamesConfig) -> GamesConfig:
