@@ -275,8 +275,7 @@ class WriterConfig(Section, frozen=True):
     chain_horizon: Count = 60
     """Steps within which these decisions may lie."""
     chain_fillers: Annotated[tuple[Sizes, ...], Meta(min_length=1)] = ((0, 5), (0, 10), (0, 20), (0, 40))
-    """Fillers among which the episodes of each round are drawn; the last ones go on. What is needed at once stays
-    among them: a writer that only saw long walks loses where there is none."""
+    """Fillers of each round's episodes, the last ones from then on; without 0 a writer loses where there is no walk."""
     chain_learning_rate: Positive = 1e-4
     chain_imitated: Count = 2
     """Rounds in which `chains-pairs` imitates the best chain; after them it prefers it to the worst."""
@@ -284,8 +283,7 @@ class WriterConfig(Section, frozen=True):
     enforced_targets: Count = 4
     """Decisions still ahead at which `enforced` compares the samples of a rewrite."""
     enforced_samples: Sizes = (4, 2, 1, 0)
-    """Samples of each later rewrite, at `chain_temperature` and beside the greedy one, from the best of which
-    `enforced` rolls forward: in each round, the last from then on. With 0 it scores as `dssr` does."""
+    """In each round, samples of a later rewrite beside the greedy one; `enforced` rolls on from the best of them."""
     hindsight_points: Count = 400
     hindsight_targets: Count = 2
     """Decisions after a point, the next one among them, for which `hindsight` looks for the chunk that matters."""
