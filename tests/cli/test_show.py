@@ -65,3 +65,17 @@ def test_a_terminal_gets_a_bar_for_every_stage_and_a_row_for_every_worker(
     assert err.count("200/200") >= 2
     for words in ("episodes", "training", "process 1", "process 2", "cache hits", "tokens/s", "all"):
         assert words in err
+
+
+def test_a_stage_of_a_second_run_is_timed_anew(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
+    """Catches tokens a second below zero, and rates over hours of other work: a study has many runs with a stage of one
+    name, and each has workers of its own, who count from nothing."""
+    with progress(False) as tell:
+        for run in (1, 2):
+            for done in range(201):
+                clock.seconds += 6 * run
+                tell(Standing("episodes", done, 200, (WorkerStanding("process", done, 1, Counts(written=600 * done)),)))
+    lines = capsys.readouterr().err.splitlines()
+    told = "about 38 minutes left, 1 worker, 1 under way, - from the cache, 50 tokens a second"
+    assert f"episodes: 10 of 200, 5 a minute, {told}" in lines
+    assert not [line for line in lines if "-" in line.partition("under way")[2].replace("- from", "")]

@@ -323,7 +323,10 @@ def progress(as_json: bool = False) -> Iterator[Progress]:
 
         def tell(standing: Standing) -> None:
             stage, done, of = standing.stage, standing.done, standing.of
-            pace = paces.setdefault(stage, Pace(standing))
+            if stage not in paces or standing.done < paces[stage].last.done:  # another run of a command with several
+                paces[stage] = Pace(standing)
+                said.pop(stage, None)
+            pace = paces[stage]
             pace.tell(standing)
             latest[:] = [pace]
             if console.is_terminal:
