@@ -325,6 +325,6 @@ def _ratio(parts: Sequence[tuple[int, int]], sampler: Resampler) -> Interval | N
     table: Array = np.array(parts, dtype=np.float64)
     if not table[:, 1].sum():
         return None
-    drawn = sampler.weights(len(table)) @ table
+    drawn = sampler.sums(table.T).T
     met = drawn[:, 1] > 0
     return sampler.interval(table[:, 0].sum() / table[:, 1].sum(), drawn[met, 0] / drawn[met, 1], len(table))
