@@ -192,7 +192,8 @@ def test_an_audit_is_a_run_like_any_other(tmp_path: Path) -> None:
     run_audit(TRACES, tmp_path / "b", Copyist(), [HOARDER, TIDIER], resume=True)
     for name in [*files, "summary.json"]:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
-    assert len(first.goals) == len(TRACES)
+    assert [first.goal(trace.id) for trace in TRACES] == [trace.goal for trace in TRACES]
+    assert first.goal("no such trace") == ""
     with pytest.raises(RecordError, match="exists"):
         run_audit(TRACES, tmp_path / "a", Copyist(), [HOARDER, TIDIER])
 

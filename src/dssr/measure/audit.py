@@ -122,7 +122,7 @@ async def oracle_states(
     writer = Prompted(kit, agent.prompts.writer(ORACLE_STYLE, budget))
     view = View(goal=goal, last_action=None, observation=history)
     count, heat = measure.oracle_samples, measure.oracle_temperature
-    replies = await asyncio.gather(*(writer.sample(view, "", heat, index, count) for index in range(count)))
+    replies = await writer.samples(view, "", heat, count)
     samples = [enforce(reply, budget, agent.tokenizer).state for reply in replies]
     for state in samples:
         watch.wrote(state)

@@ -27,7 +27,7 @@ from dssr.measure.log_audit import (
     Schedule,
     measure_control,
     measure_log,
-    trace_store,
+    under_way,
 )
 from dssr.measure.log_facts import log_summary
 from dssr.measure.log_losses import Control, Loss, able, sensitivity
@@ -38,11 +38,11 @@ from dssr.scale.shards import each
 from dssr.seeds import digest_of
 from dssr.session import Session, Stage, configured, place_of, silent, verb
 from dssr.traces.importers import open_traces
-from dssr.traces.trace import WORLD, Redactor, Trace, TraceArchive, TraceDecision, TraceStep, require_good
+from dssr.traces.trace import WORLD, Redactor, Trace, TraceArchive, TraceDecision, TraceStep, require_good, trace_store
 from dssr.types import Audit, Cell, Episode, Job, Progress, Record, Search, Step
 
-POOL = 2000
-"""Actions of all logs from which distractors are drawn, at most."""
+POOL, POOL_CHARACTERS = 2000, 4_000_000
+"""Actions of all logs from which distractors are drawn, and their characters, at most."""
 DEFAULT_CONFIG = "smol"
 """For logs; a run is audited under its own configuration."""
 Source = str | Path | Trace
@@ -121,15 +121,19 @@ class Sources:
         digests: dict[str, str] = {}
         pool: dict[str, None] = {}
         kinds: set[str] = set()
-        states = True
+        states, longest, room = True, 1, POOL_CHARACTERS
         for trace in self:
             if trace.id in digests:
                 raise UsageError(f"Two logs are called {trace.id!r}; rename one, since results are told apart by name.")
             digests[trace.id] = digest_of(msgspec.to_builtins(trace))
             kinds.add("run" if trace.cell else trace.kind)
             states = states and any(step.state is not None for step in trace.steps)
-            pool.update(dict.fromkeys(trace.actions[: max(0, POOL - len(pool))]))
-        return Outline(digests, tuple(pool), frozenset(kinds), states)
+            longest = max(longest, trace.characters)
+            for action in trace.actions[: max(0, POOL - len(pool))]:
+                if action not in pool and len(action) <= room:
+                    pool[action] = None
+                    room -= len(action)
+        return Outline(digests, tuple(pool), frozenset(kinds), states, longest)
 
     @property
     def beside(self) -> Path | None:
@@ -157,6 +161,8 @@ class Outline(Record, frozen=True):
     """`log`, `game` or `run`."""
     states: bool
     """Whether every one of them logged states."""
+    longest: int
+    """Characters of the longest."""
 
 
 # ---------------------------------------------------------------- the verb
@@ -250,11 +256,11 @@ async def audit_logs(session: Session, sources: Sources, grid: LogGrid, place: P
         ask = LogAsk(str(run.path / "traces.jsonl"), grid.schedule, kinds, outline.pool)
         auditor = Auditor(agent, config, ask)
         items, controls, left_out = _work(outline, auditor, grid)
-        stage = Stage(
+        tests = Stage(
             "control", "controls", controls, _control_key, lambda one: (one.trace,),
-            partial(each, partial(measure_control, ask)), partial(_store_control, run),
+            partial(each, partial(measure_control, ask)), partial(_store_control, run), under_way(outline.longest),
         )  # fmt: skip
-        await session.work(run, stage)
+        await session.work(run, tests)
         verdict = sensitivity(list(run.read("controls", Control)), config.traces)
         log.info("%s", verdict.sentence)
         # The reader of a dssr run was measured by playing: its run is audited whatever the control says of it.
@@ -265,9 +271,11 @@ async def audit_logs(session: Session, sources: Sources, grid: LogGrid, place: P
             return judged.key(item, outline.digests[item.trace], trace_store(ask.file).load(item.trace).kind)
 
         work = partial(each, partial(measure_log, ask))
-        await session.work(
-            run, Stage("episodes", "episodes", items, key, lambda one: (one.trace,), work, partial(_store, run))
-        )
+        stage = Stage(
+            "episodes", "episodes", items, key, lambda one: (one.trace,), work, partial(_store, run),
+            under_way(outline.longest),
+        )  # fmt: skip
+        await session.work(run, stage)
         counts = {"traces": len(outline.digests), "losses": list(kinds), "left_out": left_out}
         session.finish(run, log_summary(run, verdict, counts))
     return Run.open(place)

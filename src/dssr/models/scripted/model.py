@@ -6,10 +6,11 @@ has no vocabulary: words and marks, long words in pieces, and every id spells it
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 
 from dssr.errors import ModelError
+from dssr.memo import remembered
 from dssr.models.base import Choose, Chosen, Generate, Generated, Likelihood, Message, TokenScores
 from dssr.models.scripted.formats import order_of, question_of
 from dssr.models.scripted.reader import logprobs
@@ -159,7 +160,7 @@ class ScriptedModel:
         return self._adapters[adapter]
 
 
-@lru_cache(maxsize=1024)
+@remembered(4_000_000, len)
 def count_tokens(text: str) -> int:
     """`len(encode(text))`; the samples of one write count the same history."""
     pieces = _PIECE.findall(text)
