@@ -98,7 +98,7 @@ def student(values: Array) -> tuple[Array, Array]:
 
 def bca(values: Array) -> tuple[Array, Array]:
     """Bias-corrected and accelerated percentiles."""
-    games, mean = values.shape[-1], values.mean(-1)
+    mean = values.mean(-1)
     means = np.sort(SAMPLER.means(values), axis=-1)
     centred = values - mean[:, None]
     with np.errstate(invalid="ignore"):

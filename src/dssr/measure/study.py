@@ -190,7 +190,7 @@ class Study:
 
     @cached_property
     def _places(self) -> dict[str, list[tuple[Path, int, int]]]:
-        """Where each episode's steps lie: file, first byte, length of each stretch. The steps can be too many to hold."""
+        """Where each episode's steps lie: file, first byte, length of a stretch. The steps can be too many to hold."""
         found: dict[str, list[tuple[Path, int, int]]] = {}
         for run in self.runs:
             path, place = run.log_file("steps"), 0

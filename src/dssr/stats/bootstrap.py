@@ -78,8 +78,8 @@ def draw(games: int, resamples: int, rng: np.random.Generator) -> Array:
     return counts.reshape(resamples, games).astype(np.float64)
 
 
-BLOCK = 1 << 20
-"""Counts that are held at once: the draws of 100 games, and of thousands of logs a few hundred resamples at a time."""
+KEPT, BLOCK = 1 << 20, 1 << 18
+"""Counts up to which draws are kept whole, those of 100 games; and how many are drawn at once of more games."""
 ROWS = 64
 """Resamples of a block are a multiple of this, so that a sum has the same bits whatever the block."""
 
@@ -94,11 +94,10 @@ def shared_draws(games: int, resamples: int, seed: int) -> Array:
 
 def blocks(games: int, resamples: int, seed: int) -> Iterator[Array]:
     """The draws of one seed, one part of the resamples after the other; few enough are kept, others drawn again."""
-    rows = max(ROWS, BLOCK // games // ROWS * ROWS)
-    if resamples <= rows:
+    if resamples * games <= KEPT:
         yield shared_draws(games, resamples, seed)
         return
-    rng = np.random.default_rng(seed)
+    rows, rng = max(ROWS, BLOCK // games // ROWS * ROWS), np.random.default_rng(seed)
     for first in range(0, resamples, rows):
         yield draw(games, min(rows, resamples - first), rng)
 

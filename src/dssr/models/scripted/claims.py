@@ -279,7 +279,7 @@ def _replayed(claims: tuple[Claim, ...], history: str) -> tuple[Claim, ...]:
     return claims
 
 
-@remembered(16_000_000, lambda claims, action, observation: len(observation))
+@remembered(4_000_000, lambda claims, action, observation: len(observation))
 def _stepped(claims: tuple[Claim, ...], action: str | None, observation: str) -> tuple[Claim, ...]:
     return tuple(update(list(claims), action, look(observation)))
 
