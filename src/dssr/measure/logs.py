@@ -194,6 +194,7 @@ async def audit(
     redact: Sequence[str] = (),
     out: str | Path | None = None,
     resume: bool = False,
+    workers: int | None = None,
     progress: Progress = silent,
 ) -> Study:
     """Roll memories over logged episodes, and say what loses what their actions need: the budget or the writer.
@@ -201,19 +202,17 @@ async def audit(
     `traces` are trace files, logs of other programs, run directories or `Trace` objects. The memory `logged` stands for
     the states that the agent itself kept; it is the default where every log has some, else `summary` is. A rewrite
     comes at every step, every `every` steps, or when the context passes `over` tokens. `redact` lists texts, or
-    patterns between slashes, that nobody gets to see.
+    patterns between slashes, that nobody gets to see. `workers` are processes that share the work, as many as it is
+    worth if left out.
     """
     sources = Sources(traces, Redactor(redact))
     settings, grid = _asked(sources, config, memories, budgets, Schedule(every, over), loss, fitting)
     named = place_of(settings, "audit", sources.outline.digests, msgspec.to_builtins(grid))
     place = Path(out) if out else sources.beside or named
-    async with Session(settings, progress, _archive(sources, place)) as session:
+    archive = TraceArchive(sources.outline.digests, place)
+    async with Session(settings, progress, archive, workers=workers) as session:
         await audit_logs(session, sources, grid, place, resume)
     return Study.load([place])
-
-
-def _archive(sources: Sources, place: Path) -> TraceArchive:
-    return TraceArchive(sources.outline.digests, lambda name: trace_store(str(place / "traces.jsonl")).load(name))
 
 
 def _asked(
@@ -388,7 +387,7 @@ async def plan_audit(
     sources = Sources(traces, Redactor(redact))
     settings, grid = _asked(sources, config, memories, budgets, Schedule(every, over), None, fitting)
     counts = {work: Count() for work in ("state writes", "control reads", "oracle writes", "audit reads")}
-    async with Session(settings, archive=TraceArchive(sources.outline.digests, _unread), bare_reader=True) as session:
+    async with Session(settings, archive=TraceArchive(sources.outline.digests, Path()), bare_reader=True) as session:
         agent = session.agent()
         auditor = Auditor(agent, settings, LogAsk("", grid.schedule, ("label", "text"), sources.outline.pool))
         for trace in sources:
@@ -399,10 +398,6 @@ async def plan_audit(
         tuple(loads),
         totals(loads, rates),
     )
-
-
-def _unread(name: str) -> Trace:
-    raise UsageError(f"{name} is counted and not opened.")
 
 
 def _count(trace: Trace, auditor: Auditor, grid: LogGrid, counts: dict[str, Count]) -> None:

@@ -78,8 +78,8 @@ def draw(games: int, resamples: int, rng: np.random.Generator) -> Array:
     return counts.reshape(resamples, games).astype(np.float64)
 
 
-KEPT, BLOCK = 1 << 20, 1 << 18
-"""Counts up to which draws are kept whole, those of 100 games; and how many are drawn at once of more games."""
+KEPT, BLOCK = 1 << 19, 1 << 18
+"""Counts up to which draws are kept whole, those of 50 games; and how many are drawn at once of more games."""
 ROWS = 64
 """Resamples of a block are a multiple of this, so that a sum has the same bits whatever the block."""
 

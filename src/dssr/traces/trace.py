@@ -17,7 +17,7 @@ show only later?
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +27,7 @@ import msgspec
 from dssr.config import GamesConfig
 from dssr.errors import GameError, UsageError
 from dssr.record import log
+from dssr.record.run import Run
 from dssr.types import LABELS, Cell, Game, Record, Step
 from dssr.worlds.archive import Archive, Settings
 from dssr.worlds.base import ChunkKind, GamePlan, KeyFact, Node, Secret, Words, World
@@ -426,15 +427,18 @@ def _no_moment(number: int) -> Any:
 
 
 class TraceArchive(Archive):
-    """The traces of one audit, found by id."""
+    """The traces of one audit, found by id in the run that keeps them; by digest before it does."""
 
-    elsewhere = False
     idle = 1
 
-    def __init__(self, digests: dict[str, str], load: Callable[[str], Trace]) -> None:
+    def __init__(self, digests: Mapping[str, str], run: Path) -> None:
         games = (Game(name, "valid", 1, 0, name, digest, (), ENGINE) for name, digest in digests.items())
-        super().__init__(Path(), Settings(GamesConfig(world=WORLD), ENGINE), tuple(games))
-        self._load = load
+        super().__init__(run, Settings(GamesConfig(world=WORLD), ENGINE), tuple(games))
+
+    @classmethod
+    def open(cls, folder: str | Path, partial: bool = False) -> "TraceArchive":
+        """The traces that a run was asked to audit."""
+        return cls(Run.open(folder).info.arguments["traces"], Path(folder))
 
     def verify(self, game: Game) -> None:
         """Nothing: the digest of a trace is taken when it is read."""
@@ -442,4 +446,4 @@ class TraceArchive(Archive):
     def world(self, game: Game | str) -> World:
         """The world of a trace."""
         game = self.game(game) if isinstance(game, str) else game
-        return TraceWorld(game, self._load(game.id))
+        return TraceWorld(game, trace_store(str(self.folder / "traces.jsonl")).load(game.id))

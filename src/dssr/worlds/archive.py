@@ -59,8 +59,6 @@ class Settings(Record, frozen=True):
 class Archive:
     """Games made once, found by id. Open with `Archive.open`."""
 
-    elsewhere = True
-    """Whether another process can open it, by its folder."""
     idle = 16
     """Worlds that stay open though nobody plays in them."""
 
