@@ -79,10 +79,9 @@ def made_log(megabytes: float) -> Iterator[Trace]:
         yield Trace(id=f"made-{number:05d}", goal=f"Mend module {number}.", steps=tuple(steps))
 
 
-def audit(megabytes: float, folder: Path) -> None:
+def audit(megabytes: float, plain: dssr.Config, folder: Path) -> None:
     """Make the log, audit it, report it."""
     write_traces(made_log(megabytes), folder / "log.jsonl")
-    plain = dssr.load("scripted")
     config = msgspec.structs.replace(plain, data=str(folder / "data"), runs=str(folder / "runs"))
     dssr.audit(folder / "log.jsonl", config, ["summary"], [128], out=folder / "run", workers=1)
     dssr.report(folder / "run", out=folder / "report")
@@ -90,6 +89,6 @@ def audit(megabytes: float, folder: Path) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
-        audit(float(sys.argv[1]), Path(name))
+        audit(float(sys.argv[1]), dssr.load("scripted"), Path(name))
     used = resource.getrusage(resource.RUSAGE_SELF)
     print(json.dumps({"peak": used.ru_maxrss / 1024, "cpu": used.ru_utime + used.ru_stime}))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "dssr"
 ROOMS = (
-    "errors", "settings", "seeds", "memo", "types", "config", "stats", "record", "worlds", "traces", "models",
+    "errors", "settings", "seeds", "types", "config", "stats", "record", "worlds", "traces", "models",
     "scale", "agent", "session", "measure", "training", "reports", "studies", "testing", "cli",
 )  # fmt: skip
 HEAVY = {"torch", "transformers", "peft", "trl", "vllm", "ray", "textworld"}

@@ -34,8 +34,8 @@ from dssr.agent.kept_prompts import PromptSampler, Role
 from dssr.agent.memory import ORACLE_B, is_reference
 from dssr.agent.prompts import CONTEXT_BEGIN, WRITER_FIELDS, Happened, WatchedModel
 from dssr.errors import LeakError
-from dssr.memo import remembered
 from dssr.models.base import Message, Model
+from dssr.models.cache import remembered
 from dssr.record.run import Run
 from dssr.types import Job, Leak, Played, Search, Step
 from dssr.worlds.archive import Worlds

@@ -1,4 +1,4 @@
-"""Answers of pure calls on disk, found again by content, and any model behind them.
+"""Answers of pure calls found again by content: on disk, with any model behind them, and a few in memory.
 
 `CachedModel` makes each distinct call once, ever, and identical calls under way once, now. `Cache` is one SQLite file
 in write-ahead mode: several processes may share it, and a killed one loses only what it had not written yet. Every
@@ -10,10 +10,13 @@ import hashlib
 import os
 import sqlite3
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from threading import Lock
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
@@ -361,3 +364,42 @@ class CachedModel:
         except UnicodeEncodeError:  # an unpaired surrogate in a message
             content = repr(whole).encode("utf-8", "backslashreplace")
         return hashlib.blake2b(content, digest_size=16).digest()
+
+
+# ---------------------------------------------------------------- answers in memory
+
+P = ParamSpec("P")
+R = TypeVar("R")
+OVERHEAD = 64
+"""Characters that an entry counts for besides its text."""
+
+
+def remembered(characters: int, size: Callable[P, int]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Keep a function's newest answers as long as the texts they were asked with have at most so many characters
+    together; `size` counts those of one question. Unlike a number of entries, this bounds memory whatever the length
+    of the texts. A text longer than all of it is answered and not kept."""
+
+    def remember(function: Callable[P, R]) -> Callable[P, R]:
+        known: OrderedDict[tuple[object, ...], tuple[R, int]] = OrderedDict()
+        held, lock = 0, Lock()
+
+        @wraps(function)
+        def answer(*args: P.args, **kwargs: P.kwargs) -> R:
+            nonlocal held
+            assert not kwargs, "a question is its positional arguments"
+            with lock:
+                if (entry := known.get(args)) is not None:
+                    known.move_to_end(args)
+                    return entry[0]
+            found, mine = function(*args, **kwargs), OVERHEAD + size(*args, **kwargs)
+            with lock:
+                if mine <= characters and args not in known:
+                    known[args] = found, mine
+                    held += mine
+                while held > characters:
+                    held -= known.popitem(last=False)[1][1]
+            return found
+
+        return answer
+
+    return remember

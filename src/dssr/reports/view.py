@@ -22,7 +22,7 @@ from msgspec import field
 from dssr.agent.memory import FULL
 from dssr.measure.study import Study
 from dssr.reports.survival import Curves, SurvivalCurve, is_written, timeline
-from dssr.reports.typeset import printed, prose, typeset, unbroken
+from dssr.reports.tables import printed, prose, typeset, unbroken
 from dssr.stats.bootstrap import Interval, Unit, written
 from dssr.types import LABELS, Audit, Cell, Decision, Episode, Protocol, Record, Step
 

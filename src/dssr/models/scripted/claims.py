@@ -12,7 +12,7 @@ date with one more observation: it adds what is new, corrects what changed and l
 import re
 from typing import Literal, NamedTuple
 
-from dssr.memo import remembered
+from dssr.models.cache import remembered
 from dssr.worlds.cooking.recipe import COOKS, KNIFE, OPPOSITE, VERBS
 
 TOOL = KNIFE

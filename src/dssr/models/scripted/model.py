@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 
 from dssr.errors import ModelError
-from dssr.memo import remembered
 from dssr.models.base import Choose, Chosen, Generate, Generated, Likelihood, Message, TokenScores
+from dssr.models.cache import remembered
 from dssr.models.scripted.formats import order_of, question_of
 from dssr.models.scripted.reader import logprobs
 from dssr.models.scripted.writer import rewrite

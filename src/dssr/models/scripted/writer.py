@@ -18,7 +18,7 @@ With retention 1 only the budget takes anything. The generator passed in decides
 import random
 from collections.abc import Callable
 
-from dssr.memo import remembered
+from dssr.models.cache import remembered
 from dssr.models.scripted.claims import (
     APPLIANCES,
     TOOL,
