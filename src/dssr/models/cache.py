@@ -13,10 +13,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import wraps
+from functools import update_wrapper
 from pathlib import Path
 from threading import Lock
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import msgspec
 
@@ -374,32 +374,43 @@ OVERHEAD = 64
 """Characters that an entry counts for besides its text."""
 
 
-def remembered(characters: int, size: Callable[P, int]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Keep a function's newest answers as long as the texts they were asked with have at most so many characters
-    together; `size` counts those of one question. Unlike a number of entries, this bounds memory whatever the length
-    of the texts. A text longer than all of it is answered and not kept."""
+class Remembered(Generic[P, R]):
+    """A function with its newest answers, as long as the texts they were asked with have at most so many characters
+    together. Unlike a number of entries, this bounds memory whatever the length of the texts."""
 
-    def remember(function: Callable[P, R]) -> Callable[P, R]:
-        known: OrderedDict[tuple[object, ...], tuple[R, int]] = OrderedDict()
-        held, lock = 0, Lock()
+    def __init__(self, function: Callable[P, R], characters: int, size: Callable[..., int]) -> None:
+        self.function, self.characters, self.size = function, characters, size
+        self.computed = 0
+        """Questions that were not answered from memory."""
+        self._known: OrderedDict[tuple[object, ...], tuple[R, int]] = OrderedDict()
+        self._held = 0
+        self._lock = Lock()
+        update_wrapper(self, function)
 
-        @wraps(function)
-        def answer(*args: P.args, **kwargs: P.kwargs) -> R:
-            nonlocal held
-            assert not kwargs, "a question is its positional arguments"
-            with lock:
-                if (entry := known.get(args)) is not None:
-                    known.move_to_end(args)
-                    return entry[0]
-            found, mine = function(*args, **kwargs), OVERHEAD + size(*args, **kwargs)
-            with lock:
-                if mine <= characters and args not in known:
-                    known[args] = found, mine
-                    held += mine
-                while held > characters:
-                    held -= known.popitem(last=False)[1][1]
-            return found
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """From memory, or computed; a text longer than all there is room for is answered and not kept."""
+        assert not kwargs, "a question is its positional arguments"
+        with self._lock:
+            if (entry := self._known.get(args)) is not None:
+                self._known.move_to_end(args)
+                return entry[0]
+            self.computed += 1
+        found, size = self.function(*args, **kwargs), OVERHEAD + self.size(*args, **kwargs)
+        with self._lock:
+            if size <= self.characters and args not in self._known:
+                self._known[args] = found, size
+                self._held += size
+            while self._held > self.characters:
+                self._held -= self._known.popitem(last=False)[1][1]
+        return found
 
-        return answer
+    def forget(self) -> None:
+        """Begin anew."""
+        with self._lock:
+            self._known.clear()
+            self._held = self.computed = 0
 
-    return remember
+
+def remembered(characters: int, size: Callable[..., int]) -> Callable[[Callable[P, R]], Remembered[P, R]]:
+    """Decorates a function whose answers are worth keeping; `size` counts the characters of one question."""
+    return lambda function: Remembered(function, characters, size)

@@ -176,7 +176,7 @@ def point_mean(values: Array, games: Sequence[str], sampler: Resampler) -> Inter
     each resampled mean is a ratio of two sums over games."""
     values = checked(values)
     names, place = np.unique(np.asarray(games), return_inverse=True)
-    sums, counts = np.bincount(place, weights=values), np.bincount(place).astype(np.float64)
+    sums, counts = (np.bincount(place, weights=one).astype(np.float64) for one in (values, None))
     return sampler.interval(values.mean(), sampler.sums(sums) / sampler.sums(counts), len(names))
 
 

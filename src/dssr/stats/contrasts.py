@@ -77,7 +77,7 @@ def point_slope(x: Array, y: Array, games: Sequence[str], sampler: Resampler) ->
     x, y = checked(x), checked(y)
     names, place = np.unique(np.asarray(games), return_inverse=True)
     sums = np.stack([np.bincount(place, weights=values) for values in (np.ones_like(x), x, y, x * x, x * y)])
-    totals = np.column_stack([sums.sum(1), sampler.sums(sums)])
+    totals = np.column_stack([sums.sum(1), sampler.sums(sums.astype(np.float64))])
     n, a, b, aa, ab = totals
     with np.errstate(divide="ignore", invalid="ignore"):
         slopes = (n * ab - a * b) / (n * aa - a * a)

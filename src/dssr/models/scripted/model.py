@@ -163,9 +163,10 @@ class ScriptedModel:
 @remembered(4_000_000, len)
 def count_tokens(text: str) -> int:
     """`len(encode(text))`; the samples of one write count the same history."""
-    pieces = _PIECE.findall(text)
+    pieces: list[str] = _PIECE.findall(text)
     if text.isascii():
-        return sum((len(piece) - (len(piece) > 1 and piece[0] == " ") + _BYTES - 1) // _BYTES for piece in pieces)
+        long = [piece for piece in pieces if len(piece) > _BYTES]
+        return len(pieces) - len(long) + sum((len(one) - (one[0] == " ") + _BYTES - 1) // _BYTES for one in long)
     return len(WordTokenizer().encode(text))
 
 
