@@ -9,7 +9,7 @@ import msgspec
 
 from benchmarks.common import Ratio, measured
 
-KNOWN = ("bootstrap", "decode", "engine", "label_loss", "memory", "repeat", "scale", "score", "study", "world")
+KNOWN = ("audit", "bootstrap", "decode", "engine", "label_loss", "memory", "repeat", "scale", "score", "study", "world")
 
 
 def main() -> int:

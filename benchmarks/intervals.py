@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri, stdtrit
 
 from dssr.measure.verdicts import LEAST_EFFECT, Cause, Claim, Judgement
-from dssr.stats.bootstrap import Array, Interval, Resampler, resampled_means, t_bounds
+from dssr.stats.bootstrap import Array, Interval, Resampler, t_bounds
 from dssr.types import Record
 
 GAMES = (3, 4, 6, 10, 15, 30, 45, 100, 300)
@@ -87,7 +87,7 @@ class Measured(Record, frozen=True):
 
 
 def percentile(values: Array) -> tuple[Array, Array]:
-    return SAMPLER.bounds(resampled_means(values, SAMPLER.weights(values.shape[-1])))
+    return SAMPLER.bounds(SAMPLER.means(values))
 
 
 def student(values: Array) -> tuple[Array, Array]:
@@ -98,8 +98,8 @@ def student(values: Array) -> tuple[Array, Array]:
 
 def bca(values: Array) -> tuple[Array, Array]:
     """Bias-corrected and accelerated percentiles."""
-    games, mean = values.shape[-1], values.mean(-1)
-    means = np.sort(resampled_means(values, SAMPLER.weights(games)), axis=-1)
+    mean = values.mean(-1)
+    means = np.sort(SAMPLER.means(values), axis=-1)
     centred = values - mean[:, None]
     with np.errstate(invalid="ignore"):
         bend = np.nan_to_num((centred**3).sum(-1) / (centred**2).sum(-1) ** 1.5 / 6)

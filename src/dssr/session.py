@@ -75,6 +75,7 @@ class WorkerSession:
     """How another process opens what the runs of a session share."""
 
     config: Config
+    kind: type[Archive]
     archive: Path
     jobs: tuple[Job, ...]
     tested: bool
@@ -85,7 +86,7 @@ class WorkerSession:
 
     def open(self) -> "Session":
         """A session with its agent ready; refuses models that would answer otherwise than the driver's."""
-        session = Session(self.config, archive=Archive.open(self.archive), bare_reader=self.bare_reader)
+        session = Session(self.config, archive=self.kind.open(self.archive), bare_reader=self.bare_reader)
         if self.tested:
             session.archive.unseal()
         agent = session.agent(self.jobs)
@@ -284,7 +285,8 @@ class Session:
         agent = self._agent(jobs) if tested else self.agent(jobs)
         models = fingerprints(agent, (job.cell.memory for job in jobs))
         self.bench = Bench(agent, self.config)
-        self._opening = WorkerSession(self.config, self.archive.folder, tuple(jobs), tested, self._bare_reader, models)
+        there = type(self.archive), self.archive.folder
+        self._opening = WorkerSession(self.config, *there, tuple(jobs), tested, self._bare_reader, models)
         asked: dict[str, Any] = {"config": self.config, "models": models, "arguments": arguments}
 
         def start() -> Run:
@@ -343,11 +345,8 @@ class Session:
         """Who does so many shards: this process, or others that open what it has open."""
         assert self._opening is not None, "work belongs to a run"
         # What lives in this process alone cannot be opened in another one.
-        here = (
-            self._given is not None
-            or not self.archive.elsewhere
-            or any(job.cell.memory.startswith("__main__:") for job in self._opening.jobs)
-        )
+        main = any(job.cell.memory.startswith("__main__:") for job in self._opening.jobs)
+        here = self._given is not None or main
         cluster = None if here else self._cluster
         if cluster is not None:
             gpus = any(on_gpu(one) for one in (self.config.writer_model, self.config.reads_with))

@@ -18,13 +18,13 @@ from dssr.errors import ModelError, RecordError, UsageError
 from dssr.measure.log_audit import Auditor, LogAsk, Schedule
 from dssr.measure.log_facts import TracePoint, stratum_rows
 from dssr.measure.log_losses import Control, sensitivity
-from dssr.measure.logs import Sources, _archive
+from dssr.measure.logs import Sources
 from dssr.measure.rows import cell_rows
 from dssr.models.base import Choose, Chosen, Generate, Generated, Likelihood, TokenScores
 from dssr.record.log import SITTINGS
 from dssr.record.run import Run
 from dssr.reports.study_tables import study_tables
-from dssr.traces.trace import Redactor, Trace, TraceDecision, write_traces
+from dssr.traces.trace import Redactor, Trace, TraceArchive, TraceDecision, write_traces
 from dssr.types import Audit, Episode
 from dssr.worlds.archive import Worlds
 
@@ -154,8 +154,9 @@ def test_a_model_without_probabilities_is_audited_by_its_choices(tmp_path: Path)
     (table,) = (one for one in study_tables(study)[0] if one.name == "strata")
     assert [column.key for column in table.columns][-1] == "sampling_error"
     assert all(row.sampling_error > 0 for row in stratum_rows(study) if row.stratum == "carried")
+    digests = Sources(TRACES, Redactor()).outline.digests
     judge = Auditor(
-        Agent(Worlds(_archive(Sources(TRACES, Redactor()), tmp_path)), model, Reader(model), load_prompts(), 1),
+        Agent(Worlds(TraceArchive(digests, tmp_path)), model, Reader(model), load_prompts(), 1),
         CONFIG,
         LogAsk("", Schedule(), ("choice",), tuple(action for trace in TRACES for action in trace.actions)),
     ).judges["log"]
@@ -192,7 +193,8 @@ def test_an_audit_is_a_run_like_any_other(tmp_path: Path) -> None:
     run_audit(TRACES, tmp_path / "b", Copyist(), [HOARDER, TIDIER], resume=True)
     for name in [*files, "summary.json"]:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
-    assert len(first.goals) == len(TRACES)
+    assert [first.goal(trace.id) for trace in TRACES] == [trace.goal for trace in TRACES]
+    assert first.goal("no such trace") == ""
     with pytest.raises(RecordError, match="exists"):
         run_audit(TRACES, tmp_path / "a", Copyist(), [HOARDER, TIDIER])
 

@@ -14,7 +14,7 @@ import pytest
 
 from dssr.errors import ModelError
 from dssr.models.base import Choose, Chosen, Generate, Generated, Message, Tokenizer
-from dssr.models.cache import Cache, CachedModel
+from dssr.models.cache import OVERHEAD, Cache, CachedModel, remembered
 from dssr.models.scripted import ScriptedModel
 
 BIG = 1 << 30
@@ -276,3 +276,23 @@ def test_the_cache_is_private_to_its_user(tmp_path: Path) -> None:
     assert {"responses.db", "responses.db-wal"} <= modes.keys()
     assert set(modes.values()) == {0o600}
     assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
+
+
+def test_what_is_remembered_has_a_size() -> None:
+    """Catches a memo that grows with the length of the texts it is asked about, forgets the newest first, or answers
+    with another question's answer."""
+    asked: list[str] = []
+
+    @remembered(3 * (OVERHEAD + 10), len)
+    def doubled(text: str) -> str:
+        asked.append(text)
+        return text * 2
+
+    letters = "abcabcdcba"
+    assert [doubled(letter * 10) for letter in letters] == [letter * 20 for letter in letters]
+    assert [text[0] for text in asked] == ["a", "b", "c", "d", "a"], "c, b were kept, a had been pushed out by d"
+    long = "x" * 1000
+    assert doubled(long) == doubled(long) == long * 2
+    assert asked.count(long) == 2, "longer than all there is room for, so it is not kept"
+    assert doubled("a" * 10) == "a" * 20
+    assert asked.count("a" * 10) == 2, "and pushed nothing out"

@@ -9,7 +9,7 @@ from dssr.measure.rows import cell_rows
 from dssr.measure.study import Study
 from dssr.measure.verdicts import CAUSES
 from dssr.reports.page import BADGES, LOGGED, answers, badge_of, played, study_view
-from dssr.reports.typeset import prose, typeset, unbroken
+from dssr.reports.tables import prose, typeset, unbroken
 from dssr.reports.view import pack
 
 SPACE = "\N{NO-BREAK SPACE}"

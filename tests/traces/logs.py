@@ -7,13 +7,13 @@ from typing import Any
 from dssr.agent.memory import Kit
 from dssr.config import AgentConfig, Config, MeasureConfig, ModelConfig, StatsConfig
 from dssr.measure.log_audit import Schedule
-from dssr.measure.logs import Sources, _archive, _asked, audit_logs
+from dssr.measure.logs import Sources, _asked, audit_logs
 from dssr.measure.study import Study
 from dssr.models.base import Choose, Chosen, Generate, Generated, Likelihood, Model, TokenScores
 from dssr.models.scripted import ScriptedModel
 from dssr.seeds import rng_of
 from dssr.session import Session
-from dssr.traces.trace import Redactor, Trace, TraceDecision, TraceStep
+from dssr.traces.trace import Redactor, Trace, TraceArchive, TraceDecision, TraceStep
 from dssr.types import View
 
 CONFIG = Config(
@@ -112,7 +112,9 @@ def run_audit(
     )
 
     async def go() -> None:
-        async with Session(settings, archive=_archive(sources, folder), models=(model, model)) as session:
+        async with Session(
+            settings, archive=TraceArchive(sources.outline.digests, folder), models=(model, model)
+        ) as session:
             await audit_logs(session, sources, grid, folder, **ask)
 
     asyncio.run(go())

@@ -7,7 +7,7 @@ from tests.traces.logs import Copyist, made_trace, run_audit
 
 from dssr.measure.log_facts import blame_rows, survival_rows
 from dssr.seeds import rng_of
-from dssr.traces.facts import carried, held, is_repeat, trace_facts, values
+from dssr.traces.facts import Past, held, occurs, trace_facts, values
 from dssr.traces.trace import TraceStep
 
 
@@ -34,11 +34,28 @@ def test_only_what_the_context_must_tell_is_carried() -> None:
         TraceStep("cat e/f.py", "empty"),
     ]
     reference = "rm a/b.py c/d.py e/f.py g/h.py x/y.py"
-    assert [one.text for one in carried("mend x/y.py", steps, 2, reference)] == ["a/b.py", "c/d.py", "e/f.py"]
-    assert [one.text for one in carried("mend x/y.py", steps, 1, reference)] == ["a/b.py", "c/d.py"]
-    assert carried("mend", steps, 0, reference) == []
-    assert is_repeat(steps, 2, " cat c/d.py\n")
-    assert not is_repeat(steps, 2, "cat a/b.py")
+    past = Past("mend x/y.py", steps, dict.fromkeys(range(3), reference))
+    assert [one.text for one in past.carried(2)] == ["a/b.py", "c/d.py", "e/f.py"]
+    assert [one.text for one in past.carried(1)] == ["a/b.py", "c/d.py"]
+    assert past.carried(0) == []
+    done = Past("", steps, {0: " cat c/d.py\n", 1: "cat a/b.py", 2: " cat c/d.py\n"})
+    assert [done.is_repeat(step) for step in range(3)] == [False, False, True]
+
+
+def test_the_index_of_words_finds_what_a_search_of_all_text_finds() -> None:
+    """Catches a value that the index misses or makes up: as part of a longer word, between marks, over two lines."""
+    rng, pieces = (
+        rng_of("past"),
+        ("a/b.py", "xa/b.py", "a/b.pyc", "`ls\na/b.py`", '"--- ++"', "--- ++", "é_1", "12.5", "\n"),
+    )
+    for _ in range(300):
+        steps = [TraceStep(" ".join(rng.choices(pieces, k=2)), " ".join(rng.choices(pieces, k=2))) for _ in range(4)]
+        past = Past(rng.choice(pieces), steps, {step: " ".join(rng.choices(pieces, k=3)) for step in range(4)})
+        for step, reference in past.references.items():
+            before = "\n".join(f"{one.action}\n{one.observation}" for one in steps[:step]) + f"\n{steps[step].action}"
+            now = f"{past.goal}\n{steps[step].observation}"
+            wanted = [one for one in values(reference) if occurs(one.text, before) and not occurs(one.text, now)]
+            assert past.carried(step) == wanted
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache
 from math import inf
 from typing import Literal, NamedTuple
 from weakref import WeakKeyDictionary
@@ -36,6 +35,7 @@ from dssr.agent.memory import ORACLE_B, is_reference
 from dssr.agent.prompts import CONTEXT_BEGIN, WRITER_FIELDS, Happened, WatchedModel
 from dssr.errors import LeakError
 from dssr.models.base import Message, Model
+from dssr.models.cache import remembered
 from dssr.record.run import Run
 from dssr.types import Job, Leak, Played, Search, Step
 from dssr.worlds.archive import Worlds
@@ -258,9 +258,7 @@ class _Hidden:
         """The secrets of these positions."""
         found = frozenset(one for raw in world.secrets(nodes) for one in searchable(raw))
         for secret in found - self._known:
-            # A text that holds the secret has each of its words; the longest is in the fewest texts.
-            anchor = max(words(secret.text).split(), key=len, default="")
-            self._anchored.setdefault(anchor, set()).add(secret)
+            self._anchored.setdefault(anchor_of(secret), set()).add(secret)
         self._known |= found
         return found
 
@@ -283,6 +281,7 @@ class _Trial:
         self.hidden = _HIDDEN.setdefault(world, _Hidden())
         self.own = self.hidden.visit(world, nodes_of(world, trail))
         self._public: dict[Secret, float] = {}
+        self._seen: dict[str, list[int]] | None = None
         self._words: dict[str, int] | None = None
 
     def suspects(self, text: str) -> list[Secret]:
@@ -292,9 +291,18 @@ class _Trial:
     def secret(self, secret: Secret, step: int) -> bool:
         """Whether it still is one at this step: nothing has shown it verbatim."""
         if secret not in self._public:
-            shown = (place for place, one in enumerate(self.trail) if holds(forms(one.observation), secret))
+            shown = (place for place in self._places(secret) if holds(forms(self.trail[place].observation), secret))
             self._public[secret] = -1 if holds(forms(self.goal), secret) else next(shown, inf)
         return step < self._public[secret]
+
+    def _places(self, secret: Secret) -> Sequence[int]:
+        """The steps whose observation may hold a secret: those with its rarest word."""
+        if self._seen is None:
+            self._seen = {}
+            for place, one in enumerate(self.trail):
+                for word in {*forms(one.observation)[1].split(), ""}:
+                    self._seen.setdefault(word, []).append(place)
+        return self._seen.get(anchor_of(secret), ())
 
     def judge(
         self, hits: Iterable[Secret], step: int, frame: str, state: str, free: bool
@@ -346,7 +354,13 @@ def nodes_of(world: World, trail: Iterable[Happened]) -> list[Node]:
     return nodes
 
 
-@lru_cache(maxsize=8192)
+@remembered(2_000_000, lambda secret: len(secret.text))
+def anchor_of(secret: Secret) -> str:
+    """A word that every text with the secret has, since it has each of them; the longest is in the fewest texts."""
+    return max(words(secret.text).split(), key=len, default="")
+
+
+@remembered(2_000_000, lambda secret: len(secret.text))
 def searchable(secret: Secret) -> tuple[Secret, ...]:
     """A secret in the form in which it is searched for; a plan is cut into short runs of actions."""
     if secret.form != "plan":
@@ -373,7 +387,7 @@ def paragraphs(text: str) -> list[str]:
     return found
 
 
-@lru_cache(maxsize=2048)
+@remembered(2_000_000, len)
 def forms(text: str) -> tuple[str, str]:
     """A text as `(plain, words)`, ready to be searched."""
     return plain(text), words(text)

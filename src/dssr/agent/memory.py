@@ -11,6 +11,7 @@ as fits, `mask` all actions with old observations left out, and `oracle-b` what 
 `enforce` is the budget: whatever a memory replies becomes a state of at most B tokens, and the log says what was done.
 """
 
+import asyncio
 import re
 import sys
 import unicodedata
@@ -183,6 +184,12 @@ class Prompted:
         messages = self.messages(view, previous)
         check_request(messages, view, previous)
         return await self.kit.generate(messages, temperature, index, samples)
+
+    async def samples(self, view: View, previous: str, temperature: float, count: int) -> list[str]:
+        """So many replies asked together, as `sample` gives each; the request, which may be long, is made once."""
+        messages = self.messages(view, previous)
+        check_request(messages, view, previous)
+        return await asyncio.gather(*(self.kit.generate(messages, temperature, index, count) for index in range(count)))
 
     def messages(self, view: View, previous: str) -> tuple[Message, ...]:
         """The request for one step."""

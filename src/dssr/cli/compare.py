@@ -50,8 +50,7 @@ def compare(
 
     from dssr.measure.compare import compare as work
     from dssr.measure.rows import flat
-    from dssr.reports.compare import comparison_markdown, comparison_table
-    from dssr.reports.tables import terminal
+    from dssr.reports.tables import comparison_markdown, comparison_table, terminal
 
     found = work(a, b, within=within or (), memories=memory or (), metric=metric, tolerance=tolerance)
     worse = found.worse if fail_if_worse else False  # refused before anything is printed

@@ -61,6 +61,7 @@ def audit(
     price_out: Price = None,
     out: options.Out = None,
     resume: options.Resume = False,
+    workers: options.Workers = None,
     as_json: options.Json = False,
 ) -> None:
     """Roll memories over logs: was the context too small, or did the compaction choose badly?"""
@@ -73,7 +74,7 @@ def audit(
     with progress(as_json) as told:
         study = work(
             traces, config, memory or (), budget or (), every=every, over=over, loss=loss, fitting=fitting,
-            redact=hidden, out=out, resume=resume, progress=told,
+            redact=hidden, out=out, resume=resume, workers=workers, progress=told,
         )  # fmt: skip
     _tell(study, as_json)
 

@@ -122,7 +122,7 @@ async def oracle_states(
     writer = Prompted(kit, agent.prompts.writer(ORACLE_STYLE, budget))
     view = View(goal=goal, last_action=None, observation=history)
     count, heat = measure.oracle_samples, measure.oracle_temperature
-    replies = await asyncio.gather(*(writer.sample(view, "", heat, index, count) for index in range(count)))
+    replies = await writer.samples(view, "", heat, count)
     samples = [enforce(reply, budget, agent.tokenizer).state for reply in replies]
     for state in samples:
         watch.wrote(state)
@@ -325,6 +325,6 @@ def _ratio(parts: Sequence[tuple[int, int]], sampler: Resampler) -> Interval | N
     table: Array = np.array(parts, dtype=np.float64)
     if not table[:, 1].sum():
         return None
-    drawn = sampler.weights(len(table)) @ table
+    drawn = sampler.sums(table.T).T
     met = drawn[:, 1] > 0
     return sampler.interval(table[:, 0].sum() / table[:, 1].sum(), drawn[met, 0] / drawn[met, 1], len(table))

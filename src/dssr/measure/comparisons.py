@@ -254,7 +254,7 @@ def kept_of(gain: Mapping[str, float], first: Mapping[str, float], sampler: Resa
     if np.mean(other) <= 0:
         raise StatsError("The first reader has no gain to keep.")
     share = float(np.mean(mine) / np.mean(other))
-    if ((sampler.weights(len(other)) @ other) <= 0).any():
+    if (sampler.sums(other) <= 0).any():
         return Kept(share, None)
     return Kept(share, ratio(mine, other, sampler))
 

@@ -11,8 +11,6 @@ steps after it. Before the first rewrite nothing is lost, so decisions are drawn
 import asyncio
 import dataclasses
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from pathlib import Path
 
 import msgspec
 
@@ -26,15 +24,28 @@ from dssr.errors import ConfigError, GameError, ModelError, UsageError
 from dssr.measure.audit import ORACLE_STYLE, has_audits, hindsight, oracle_states
 from dssr.measure.log_facts import KEPT, TracePoint, rewritten, with_tail
 from dssr.measure.log_losses import Control, Judge, LoggedDecision, Loss, Scored, control
-from dssr.record import log
+from dssr.models.base import Model
+from dssr.scale.shards import AT_ONCE
 from dssr.seeds import digest_of, seed_of
 from dssr.session import Bench
-from dssr.traces.facts import trace_facts
-from dssr.traces.trace import Trace, TraceStep
+from dssr.traces.facts import past_of, trace_facts
+from dssr.traces.trace import Trace, TraceStep, trace_store
 from dssr.types import Audit, Cell, Decision, Episode, Job, Options, Played, Record, Search, Step, View, Write
 
 LOGGED = "logged"
 """The memory that is no memory: the states that the agent itself logged."""
+
+
+ROOM = 1_000_000
+"""Characters of the traces that are under way at once."""
+LONGEST_TOKEN = 32
+"""Characters that a token has at most, on average over a whole history: one longer than this is not even counted."""
+
+
+def under_way(longest: int) -> int:
+    """Items of work that one worker has at once, when the longest trace has so many characters: what is held grows
+    with the length of a trace, and must not grow with the number of traces."""
+    return max(1, min(AT_ONCE, ROOM // longest))
 
 
 class LogAsk(Record, frozen=True):
@@ -83,7 +94,7 @@ async def roll(trace: Trace, name: str, job: Job, agent: Agent, schedule: Schedu
     writes: list[Write] = []
     last, state, waiting = -1, "", 0
     for index, step in enumerate(trace.steps):
-        waiting += len(agent.tokenizer.encode(block(step)))
+        waiting += len(agent.tokenizer.encode(block(step))) if schedule.over else 0
         if name == LOGGED:
             reply = step.state
         elif not _due(schedule, index - last, waiting + len(agent.tokenizer.encode(state)) if schedule.over else 0):
@@ -179,6 +190,9 @@ class Auditor:
         """None where the longest prompts of a decision fit the models; else whose do not, and by how much."""
         agent = self.agents[trace.kind]
         asked = self.judges[trace.kind].question(trace, step)
+        least, shortest = past_of(trace).begins[step], min(agent.writer, agent.reader.model, key=_context)
+        if least > LONGEST_TOKEN * _context(shortest):
+            return f"a prompt of {least} characters, far over the {_context(shortest)} tokens of {shortest.name}"
         history = render_history(trace.steps[:step], trace.steps[step].action)
         if asked.options is None:
             reading = actor_messages(agent.prompts.actor, trace.goal, history, asked.observation)
@@ -316,6 +330,10 @@ class Auditor:
         return Played(episode, steps, watch.sampler.prompts())
 
 
+def _context(model: Model) -> int:
+    return model.context_length
+
+
 def _decision(step: TraceStep) -> Decision | None:
     """The logged choice, as an episode shows one; the reader's own probabilities are in `trace_points`."""
     if step.decision is None:
@@ -336,12 +354,6 @@ class LogAudit(Record, frozen=True):
 
 
 # ---------------------------------------------------------------- pieces of work, in whichever process
-
-
-@lru_cache(maxsize=8)
-def trace_store(file: str) -> "TraceStore":
-    """The traces of a run, opened once per process."""
-    return TraceStore(Path(file))
 
 
 class LogJob(Record, frozen=True):
@@ -377,27 +389,3 @@ async def measure_control(ask: LogAsk, bench: Bench, item: ControlJob) -> tuple[
         found = await control(judge, trace, item.step, item.budget)
     job = Job(trace.id, Cell(FULL, None, 0, "post"), bench.config.seed, 0.0, 0.0, "reader")
     return found, watch.search(bench.agent.worlds, job, trace.steps)
-
-
-class TraceStore:
-    """The traces that a run keeps, found by id without holding them."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._places: dict[str, tuple[int, int]] = {}
-        self.load = lru_cache(maxsize=4)(self._load)
-
-    def _load(self, name: str) -> Trace:
-        if name not in self._places:
-            place = 0
-            for _, line in log.lines(self.path):
-                self._places[msgspec.json.decode(line, type=_Named).id] = (place, len(line))
-                place += len(line)
-        place, length = self._places[name]
-        with self.path.open("rb") as file:
-            file.seek(place)
-            return msgspec.json.decode(file.read(length), type=Trace)
-
-
-class _Named(msgspec.Struct):
-    id: str

@@ -4,7 +4,7 @@
 context no longer holds is explained by the rewrite that dropped it.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +21,7 @@ from dssr.measure.study import Study
 from dssr.measure.verdicts import answer_rows
 from dssr.record.run import Run
 from dssr.stats.bootstrap import Interval, point_mean
-from dssr.traces.facts import FactLife, LogFact, facts_of, lives
+from dssr.traces.facts import FactLife, LogFact, Past, lives
 from dssr.types import Cell, Episode, Record, Step, Write
 
 KEPT = "not rewritten at this step"
@@ -75,7 +75,7 @@ def with_tail(steps: Sequence[Happened], state: str, last: int, index: int, refe
 def study_facts(study: Study, episode: Episode, steps: Sequence[Step]) -> tuple[LogFact, ...]:
     """The facts of an episode that was rolled over a log."""
     references = {step.index: step.decision.options.reference for step in steps if step.decision is not None}
-    return facts_of(study.goals.get(episode.job.game, ""), steps, references)
+    return Past(study.goal(episode.job.game), steps, references).facts()
 
 
 def fact_marks(study: Study, episode: Episode, steps: Sequence[Step]) -> list[FactMark]:
@@ -190,18 +190,25 @@ def survival_rows(study: Study) -> list[SurvivalRow]:
     """One row per cell."""
     rows = []
     for cell in _written(study):
-        found = [life for episode in _finished(study, cell) for life in episode_lives(study, episode)[1] if life.marks]
-        length = max((len(life.marks) for life in found), default=0)
-        held = [[life.marks[place] != "-" for life in found if place < len(life.marks)] for place in range(length)]
+        ends: Counter[str] = Counter()
+        dropped = 0
+        met: Counter[int] = Counter()
+        held: Counter[int] = Counter()
+        for episode in _finished(study, cell):
+            for life in episode_lives(study, episode)[1]:
+                ends[life.marks[-1:]] += bool(life.marks)
+                dropped += bool(life.marks) and life.dropped is not None
+                met.update(range(len(life.marks)))
+                held.update(place for place, mark in enumerate(life.marks) if mark != "-")
         rows.append(
             SurvivalRow(
                 cell.memory,
                 cell.budget,
-                facts=len(found),
-                verbatim=sum(life.marks[-1] == "v" for life in found),
-                paraphrased=sum(life.marks[-1] == "p" for life in found),
-                dropped=sum(life.dropped is not None for life in found),
-                by_generation=" ".join(f"{100 * sum(one) / len(one):.0f}" for one in held),
+                facts=ends.total(),
+                verbatim=ends["v"],
+                paraphrased=ends["p"],
+                dropped=dropped,
+                by_generation=" ".join(f"{100 * held[place] / met[place]:.0f}" for place in range(len(met))),
             )
         )
     return rows
@@ -237,17 +244,17 @@ def blame_rows(study: Study) -> list[BlameRow]:
 def stratum_rows(study: Study) -> list[StratumRow]:
     """One row per cell, kind of decision and kind of loss."""
     where = {one.key: (cell, game) for cell, games in study.episodes.items() for game, one in games.items()}
-    found: dict[tuple[Cell, str, str], list[tuple[str, TracePoint]]] = defaultdict(list)
+    found: dict[tuple[Cell, str, str], list[tuple[str, tuple[Scored, Scored, Scored]]]] = defaultdict(list)
     for run in study.runs:
         for point in run.read("trace_points", TracePoint):
             cell, game = where[point.episode]
-            found[cell, point.stratum, point.loss].append((game, point))
+            found[cell, point.stratum, point.loss].append((game, (point.state, point.full, point.oracle)))
     rows = []
     for (cell, stratum, loss), points in found.items():
         games = [game for game, _ in points]
-        state, full, oracle = (np.array([_both(getattr(one, name)) for _, one in points]) for name in CONTEXTS)
+        state, full, oracle = (np.array([_both(one[place]) for _, one in points]) for place in range(3))
         means = [point_mean(values, games, study.sampler) for values in _differences(state, full, oracle)]
-        noise = sum(one.state.variance + one.oracle.variance for _, one in points)
+        noise = sum(state.variance + oracle.variance for _, (state, _, oracle) in points)
         delta, beta, kappa, whole_delta, whole_kappa = means
         error = float(np.sqrt(noise)) / len(points)
         rows.append(
@@ -266,9 +273,6 @@ def stratum_rows(study: Study) -> list[StratumRow]:
             )
         )
     return rows
-
-
-CONTEXTS = ("state", "full", "oracle")
 
 
 def _both(found: Scored) -> tuple[float, float]:

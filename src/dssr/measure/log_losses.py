@@ -27,7 +27,7 @@ from dssr.config import TracesConfig
 from dssr.errors import ModelError, UsageError
 from dssr.models.base import Generate, Likelihood, Message, Tokenizer, ask_likelihood
 from dssr.seeds import rng_of, seed_of
-from dssr.traces.facts import Value, carried, is_repeat, occurs, places
+from dssr.traces.facts import Value, occurs, past_of, places
 from dssr.traces.trace import Trace
 from dssr.types import LABELS, Options, Record
 from dssr.worlds.base import lettered
@@ -91,8 +91,9 @@ class Judge:
         here = trace.steps[step]
         assert here.decision is not None, f"step {step} is no decision"
         reference, offered = here.decision.reference, here.decision.options
-        values = tuple(carried(trace.goal, trace.steps, step, reference, plain_words=bool(offered)))
-        repeat = not offered and is_repeat(trace.steps, step, reference)
+        past = past_of(trace)
+        values = tuple(past.carried(step, plain_words=bool(offered)))
+        repeat = not offered and past.is_repeat(step)
         loss = next(
             (one for one in (("label", "choice") if offered else ("text", "choice")) if one in self.kinds), None
         )
@@ -314,6 +315,9 @@ def response(rises: Sequence[tuple[str, float]]) -> Response:
     error = float(values.std(ddof=1) / np.sqrt(len(values)))
     traces = list(dict.fromkeys(name for name, _ in rises))
     if len(traces) > 1:
-        sums = np.array([sum(rise - values.mean() for name, rise in rises if name == one) for one in traces])
+        mean, found = values.mean(), {name: list[float]() for name in traces}
+        for name, rise in rises:
+            found[name].append(rise - mean)
+        sums = np.array([sum(one) for one in found.values()])
         error = max(error, float(np.sqrt(len(traces) / (len(traces) - 1) * (sums**2).sum()) / len(values)))
     return Response(float(values.mean()), error)

@@ -28,7 +28,7 @@ from dssr.measure.log_audit import (
     Schedule,
     measure_control,
     measure_log,
-    trace_store,
+    under_way,
 )
 from dssr.measure.log_facts import log_summary
 from dssr.measure.log_losses import Control, Loss, able, sensitivity
@@ -39,11 +39,11 @@ from dssr.scale.shards import each
 from dssr.seeds import digest_of
 from dssr.session import Session, Stage, configured, place_of, silent, verb
 from dssr.traces.importers import open_traces
-from dssr.traces.trace import WORLD, Redactor, Trace, TraceArchive, TraceDecision, TraceStep, require_good
+from dssr.traces.trace import WORLD, Redactor, Trace, TraceArchive, TraceDecision, TraceStep, require_good, trace_store
 from dssr.types import Audit, Cell, Episode, Job, Progress, Record, Search, Step
 
-POOL = 2000
-"""Actions of all logs from which distractors are drawn, at most."""
+POOL, POOL_CHARACTERS = 2000, 4_000_000
+"""Actions of all logs from which distractors are drawn, and their characters, at most."""
 DEFAULT_CONFIG = "smol"
 """For logs; a run is audited under its own configuration."""
 Source = str | Path | Trace
@@ -122,15 +122,19 @@ class Sources:
         digests: dict[str, str] = {}
         pool: dict[str, None] = {}
         kinds: set[str] = set()
-        states = True
+        states, longest, room = True, 1, POOL_CHARACTERS
         for trace in self:
             if trace.id in digests:
                 raise UsageError(f"Two logs are called {trace.id!r}; rename one, since results are told apart by name.")
             digests[trace.id] = digest_of(msgspec.to_builtins(trace))
             kinds.add("run" if trace.cell else trace.kind)
             states = states and any(step.state is not None for step in trace.steps)
-            pool.update(dict.fromkeys(trace.actions[: max(0, POOL - len(pool))]))
-        return Outline(digests, tuple(pool), frozenset(kinds), states)
+            longest = max(longest, trace.characters)
+            for action in trace.actions[: max(0, POOL - len(pool))]:
+                if action not in pool and len(action) <= room:
+                    pool[action] = None
+                    room -= len(action)
+        return Outline(digests, tuple(pool), frozenset(kinds), states, longest)
 
     @property
     def beside(self) -> Path | None:
@@ -158,6 +162,8 @@ class Outline(Record, frozen=True):
     """`log`, `game` or `run`."""
     states: bool
     """Whether every one of them logged states."""
+    longest: int
+    """Characters of the longest."""
 
 
 # ---------------------------------------------------------------- the verb
@@ -189,6 +195,7 @@ async def audit(
     redact: Sequence[str] = (),
     out: str | Path | None = None,
     resume: bool = False,
+    workers: int | None = None,
     progress: Progress = silent,
 ) -> Study:
     """Roll memories over logged episodes, and say what loses what their actions need: the budget or the writer.
@@ -196,19 +203,17 @@ async def audit(
     `traces` are trace files, logs of other programs, run directories or `Trace` objects. The memory `logged` stands for
     the states that the agent itself kept; it is the default where every log has some, else `summary` is. A rewrite
     comes at every step, every `every` steps, or when the context passes `over` tokens. `redact` lists texts, or
-    patterns between slashes, that nobody gets to see.
+    patterns between slashes, that nobody gets to see. `workers` are processes that share the work, as many as it is
+    worth if left out.
     """
     sources = Sources(traces, Redactor(redact))
     settings, grid = _asked(sources, config, memories, budgets, Schedule(every, over), loss, fitting)
     named = place_of(settings, "audit", sources.outline.digests, msgspec.to_builtins(grid))
     place = Path(out) if out else sources.beside or named
-    async with Session(settings, progress, _archive(sources, place)) as session:
+    archive = TraceArchive(sources.outline.digests, place)
+    async with Session(settings, progress, archive, workers=workers) as session:
         await audit_logs(session, sources, grid, place, resume)
     return Study.load([place])
-
-
-def _archive(sources: Sources, place: Path) -> TraceArchive:
-    return TraceArchive(sources.outline.digests, lambda name: trace_store(str(place / "traces.jsonl")).load(name))
 
 
 def _asked(
@@ -253,11 +258,11 @@ async def audit_logs(session: Session, sources: Sources, grid: LogGrid, place: P
         ask = LogAsk(str(run.path / "traces.jsonl"), grid.schedule, kinds, outline.pool)
         auditor = Auditor(agent, config, ask)
         items, controls, left_out = _work(outline, auditor, grid)
-        stage = Stage(
+        tests = Stage(
             "control", "controls", controls, _control_key, lambda one: (one.trace,),
-            partial(each, partial(measure_control, ask)), partial(_store_control, run),
+            partial(each, partial(measure_control, ask)), partial(_store_control, run), under_way(outline.longest),
         )  # fmt: skip
-        await session.work(run, stage)
+        await session.work(run, tests)
         verdict = sensitivity(list(run.read("controls", Control)), config.traces)
         log.info("%s", verdict.sentence)
         # The reader of a dssr run was measured by playing: its run is audited whatever the control says of it.
@@ -268,9 +273,11 @@ async def audit_logs(session: Session, sources: Sources, grid: LogGrid, place: P
             return judged.key(item, outline.digests[item.trace], trace_store(ask.file).load(item.trace).kind)
 
         work = partial(each, partial(measure_log, ask))
-        await session.work(
-            run, Stage("episodes", "episodes", items, key, lambda one: (one.trace,), work, partial(_store, run))
-        )
+        stage = Stage(
+            "episodes", "episodes", items, key, lambda one: (one.trace,), work, partial(_store, run),
+            under_way(outline.longest),
+        )  # fmt: skip
+        await session.work(run, stage)
         counts = {"traces": len(outline.digests), "losses": list(kinds), "left_out": left_out}
         session.finish(run, log_summary(run, verdict, counts))
     return Run.open(place)
@@ -383,7 +390,7 @@ async def plan_audit(
     sources = Sources(traces, Redactor(redact))
     settings, grid = _asked(sources, config, memories, budgets, Schedule(every, over), None, fitting)
     counts = {work: Count() for work in ("state writes", "control reads", "oracle writes", "audit reads")}
-    async with Session(settings, archive=TraceArchive(sources.outline.digests, _unread), bare_reader=True) as session:
+    async with Session(settings, archive=TraceArchive(sources.outline.digests, Path()), bare_reader=True) as session:
         agent = session.agent()
         auditor = Auditor(agent, settings, LogAsk("", grid.schedule, ("label", "text"), sources.outline.pool))
         for trace in sources:
@@ -394,10 +401,6 @@ async def plan_audit(
         tuple(loads),
         totals(loads, rates),
     )
-
-
-def _unread(name: str) -> Trace:
-    raise UsageError(f"{name} is counted and not opened.")
 
 
 def _count(trace: Trace, auditor: Auditor, grid: LogGrid, counts: dict[str, Count]) -> None:

@@ -15,7 +15,7 @@ from dssr.errors import StatsError
 from dssr.record import log
 from dssr.record.run import Run
 from dssr.stats.bootstrap import Resampler, align
-from dssr.traces.trace import WORLD, Trace
+from dssr.traces.trace import WORLD, TraceStore
 from dssr.types import Audit, Cell, Episode, Lag, Record, Step
 from dssr.worlds.base import Domain, find_domain
 
@@ -59,10 +59,13 @@ class Study:
         """Whether nothing was played: memories were rolled over logged episodes."""
         return self.config.games.world == WORLD
 
+    def goal(self, trace: str) -> str:
+        """What an audited log asks for; empty where none of the runs keeps it."""
+        return next((found for store in self._traces if (found := store.goal(trace)) is not None), "")
+
     @cached_property
-    def goals(self) -> dict[str, str]:
-        """Of audited logs: what was asked for, by trace."""
-        return {trace.id: trace.goal for run in self.runs for trace in run.read("traces", Trace)}
+    def _traces(self) -> tuple[TraceStore, ...]:
+        return tuple(TraceStore(run.log_file("traces")) for run in self.runs)
 
     @classmethod
     def load(cls, runs: Iterable[Run | str | Path]) -> "Study":
@@ -187,23 +190,24 @@ class Study:
 
     @cached_property
     def _places(self) -> dict[str, list[tuple[Path, int, int]]]:
-        """Where each episode's steps lie: file, first byte, length. The steps themselves can be too many to hold."""
+        """Where each episode's steps lie: file, first byte, length of a stretch. The steps can be too many to hold."""
         found: dict[str, list[tuple[Path, int, int]]] = {}
         for run in self.runs:
             path, place = run.log_file("steps"), 0
-            for key, length in log.keys(path):
-                found.setdefault(key.partition(":")[0], []).append((path, place, length))
+            for episode, several in groupby(log.keys(path), key=lambda line: line[0].partition(":")[0]):
+                length = sum(one for _, one in several)
+                found.setdefault(episode, []).append((path, place, length))
                 place += length
         return found
 
     def steps(self, episode: str) -> list[Step]:
         """The steps of an episode, by its key."""
         steps: dict[int, Step] = {}
-        for path, places in groupby(self._places.get(episode, ()), key=lambda place: place[0]):
+        decoder = msgspec.json.Decoder(Step)
+        for path, place, length in self._places.get(episode, ()):
             with path.open("rb") as file:
-                for _, place, length in places:
-                    file.seek(place)
-                    step = msgspec.json.decode(file.read(length), type=Step)
+                file.seek(place)
+                for step in decoder.decode_lines(file.read(length)):
                     steps.setdefault(step.index, step)
         return [steps[index] for index in sorted(steps)]
 

@@ -224,7 +224,7 @@ def gain_kept(what: str, kept: Array, gain: Array, least: float, sampler: Resamp
         found = ratio(kept, gain, sampler)
     except StatsError:
         found = None
-    if found is None or ((sampler.weights(len(gain)) @ gain) <= 0).any():
+    if found is None or (sampler.sums(gain) <= 0).any():
         # With few games some resample has no gain at all, and a share of nothing has no bounds.
         return Found((original, Check(what, share, None, None, least, share >= least)))
     return Found((original, _check(what, found, least, share >= least, _spread(found, sampler), sampler)))

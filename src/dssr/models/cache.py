@@ -1,4 +1,4 @@
-"""Answers of pure calls on disk, found again by content, and any model behind them.
+"""Answers of pure calls found again by content: on disk, with any model behind them, and a few in memory.
 
 `CachedModel` makes each distinct call once, ever, and identical calls under way once, now. `Cache` is one SQLite file
 in write-ahead mode: several processes may share it, and a killed one loses only what it had not written yet. Every
@@ -10,10 +10,13 @@ import hashlib
 import os
 import sqlite3
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import update_wrapper
 from pathlib import Path
-from typing import Any, TypeVar
+from threading import Lock
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import msgspec
 
@@ -361,3 +364,53 @@ class CachedModel:
         except UnicodeEncodeError:  # an unpaired surrogate in a message
             content = repr(whole).encode("utf-8", "backslashreplace")
         return hashlib.blake2b(content, digest_size=16).digest()
+
+
+# ---------------------------------------------------------------- answers in memory
+
+P = ParamSpec("P")
+R = TypeVar("R")
+OVERHEAD = 64
+"""Characters that an entry counts for besides its text."""
+
+
+class Remembered(Generic[P, R]):
+    """A function with its newest answers, as long as the texts they were asked with have at most so many characters
+    together. Unlike a number of entries, this bounds memory whatever the length of the texts."""
+
+    def __init__(self, function: Callable[P, R], characters: int, size: Callable[..., int]) -> None:
+        self.function, self.characters, self.size = function, characters, size
+        self.computed = 0
+        """Questions that were not answered from memory."""
+        self._known: OrderedDict[tuple[object, ...], tuple[R, int]] = OrderedDict()
+        self._held = 0
+        self._lock = Lock()
+        update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """From memory, or computed; a text longer than all there is room for is answered and not kept."""
+        assert not kwargs, "a question is its positional arguments"
+        with self._lock:
+            if (entry := self._known.get(args)) is not None:
+                self._known.move_to_end(args)
+                return entry[0]
+            self.computed += 1
+        found, size = self.function(*args, **kwargs), OVERHEAD + self.size(*args, **kwargs)
+        with self._lock:
+            if size <= self.characters and args not in self._known:
+                self._known[args] = found, size
+                self._held += size
+            while self._held > self.characters:
+                self._held -= self._known.popitem(last=False)[1][1]
+        return found
+
+    def forget(self) -> None:
+        """Begin anew."""
+        with self._lock:
+            self._known.clear()
+            self._held = self.computed = 0
+
+
+def remembered(characters: int, size: Callable[..., int]) -> Callable[[Callable[P, R]], Remembered[P, R]]:
+    """Decorates a function whose answers are worth keeping; `size` counts the characters of one question."""
+    return lambda function: Remembered(function, characters, size)

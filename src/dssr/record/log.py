@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -234,6 +235,30 @@ def add_line(path: Path, content: object) -> None:
             write_all(descriptor, msgspec.json.encode(content) + b"\n")
         finally:
             os.close(descriptor)
+
+
+class Spilled:
+    """Texts by number in a file without a name, for whoever makes more of them than should be held."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 — lives as long as the texts
+        self._ends = [0]
+
+    def append(self, text: str) -> None:
+        """Add one at the end."""
+        self._file.seek(self._ends[-1])
+        self._ends.append(self._ends[-1] + self._file.write(text.encode()))
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, place: int) -> str:
+        first, end = self._ends[range(len(self))[place]], self._ends[range(1, len(self) + 1)[place]]
+        self._file.seek(first)
+        return self._file.read(end - first).decode()
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[place] for place in range(len(self)))
 
 
 # ---------------------------------------------------------------- logs that belong together

@@ -14,12 +14,10 @@ from dssr.measure.lag import LagBinRow, RewriteRow, chunk_rows, lag_bin_rows, re
 from dssr.measure.rows import CellRow, cell_rows
 from dssr.measure.study import Study
 from dssr.measure.verdicts import AnswerRow, Cause, answer_rows
-from dssr.reports.costs import cost_rows, told
 from dssr.reports.paper import published
 from dssr.reports.study_tables import setting_of
 from dssr.reports.survival import SurvivalCurve
-from dssr.reports.tables import per_cent
-from dssr.reports.typeset import typeset
+from dssr.reports.tables import cost_rows, cost_text, per_cent, typeset
 from dssr.reports.view import (
     Answer,
     BinRow,
@@ -215,7 +213,7 @@ def _intervals(study: Study) -> str:
 
 def _provenance(study: Study) -> list[list[str]]:
     heads = ["run", "command", "configuration", "models", "device", "commit", "started", "cost"]
-    rows, costs = [heads], {row.run: told(row) for row in cost_rows(study)}
+    rows, costs = [heads], {row.run: cost_text(row) for row in cost_rows(study)}
     for run in study.runs:
         origin = run.info.provenance
         commit = "unknown" if origin.commit is None else origin.commit[:10] + (" (changed)" if origin.dirty else "")

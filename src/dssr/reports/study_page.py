@@ -26,8 +26,17 @@ from dssr.record.run import Run
 from dssr.reports.findings import Reproduction, outcomes, summary_sentence, verdict_word
 from dssr.reports.paper import PrintedRow
 from dssr.reports.study_tables import Absent
-from dssr.reports.tables import Table, cell_text, latex, latex_text, markdown, to_csv
-from dssr.reports.typeset import printed, prose, typeset
+from dssr.reports.tables import (
+    Table,
+    cell_text,
+    latex,
+    latex_text,
+    markdown,
+    printed,
+    prose,
+    to_csv,
+    typeset,
+)
 from dssr.reports.view import asset
 from dssr.reports.write import gather, write_pictures, write_text
 from dssr.stats.bootstrap import written

@@ -11,7 +11,6 @@ from dssr.measure.rows import BASE, CellGroup, CellRow, cell_rows, filler_rows, 
 from dssr.measure.sampled import filler_lag_rows, lag_table_rows, tie_rows, word_for_filler
 from dssr.measure.study import Study
 from dssr.measure.verdicts import answer_rows
-from dssr.reports.costs import cost_table
 from dssr.reports.paper import Setting, published, reader_of
 from dssr.reports.recall import recall_table
 from dssr.reports.survival import (
@@ -23,7 +22,7 @@ from dssr.reports.survival import (
     shared_point_rows,
     start_rows,
 )
-from dssr.reports.tables import Column, Kind, Table, per_cent
+from dssr.reports.tables import Column, Kind, Table, cost_table, per_cent
 from dssr.stats.bootstrap import Interval
 from dssr.types import Protocol, Record
 

@@ -1,13 +1,21 @@
-"""A table and its four ways onto a page: terminal, Markdown, LaTeX, CSV."""
+"""A table and its four ways onto a page: terminal, Markdown, LaTeX, CSV; how a page prints what is in it; and the two
+tables that no study is needed for, of a comparison and of costs."""
 
 import csv
 import io
+import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+from markupsafe import Markup, escape
+
+from dssr.errors import StatsError
+from dssr.measure.compare import METRICS, Comparison, ComparisonRow
 from dssr.measure.rows import columns, flat, interval_fields
+from dssr.measure.study import Study
 from dssr.models.guard import printable
+from dssr.record.cost import cost_of
 from dssr.reports.terminal import Fitted
 from dssr.stats.bootstrap import Interval, Unit, written
 from dssr.types import Record
@@ -236,3 +244,147 @@ LEADING = ("memory", "writer", "first", "second", "base", "candidates", "game", 
 """Columns that name what a block of rows is about."""
 CONDITIONS = ("budget", "filler", "protocol", "bin", "metric")
 """Columns that, with those, name one row."""
+
+
+# ---------------------------------------------------------------- on a page what belongs together stays on one line
+
+
+def typeset(number: str) -> str:
+    """A number as a page prints it: with a minus sign, and in one piece at the end of a line."""
+    return unbroken(number.replace("-", "−"))
+
+
+def unbroken(text: str) -> str:
+    """The same text, with no-break spaces inside an interval and before a per cent sign."""
+    whole = re.sub(r"\[[^\[\]]*\]", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+    return re.sub(r"(?<=\d) (?=%)", "\N{NO-BREAK SPACE}", whole)
+
+
+def printed(value: object) -> object:
+    """What a template puts in: texts are kept in one piece where they must be, markup stays as it is."""
+    return unbroken(value) if type(value) is str else value
+
+
+def prose(text: str) -> Markup:
+    """A sentence of ours as HTML: what stands between backticks is code, and numbers have their minus signs."""
+    signed = re.sub(r"(?<![\w-])-(?=\d)", "−", text)
+    parts = unbroken(signed).split("`")
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if place % 2 else escape(part) for place, part in enumerate(parts)
+    )
+
+
+# ---------------------------------------------------------------- a comparison of two sides
+
+FINDINGS = {
+    "better": "B better",
+    "worse": "B worse",
+    "alike": "alike",
+    "unclear": "not shown",
+    "few": "too few",
+    None: "–",
+}
+
+
+def comparison_table(found: Comparison) -> Table:
+    """One line per pair of memories, budget and metric."""
+    columns = (
+        Column("memory", "memory", value=_pair),
+        Column("budget", "budget", "count"),
+        Column("metric", "metric", value=lambda row: METRICS[row.metric].name),
+        Column("games", "pairs", "count"),
+        Column("a", "A", value=lambda row: _number(row, row.a)),
+        Column("b", "B", value=lambda row: _number(row, row.b)),
+        Column("difference", "B − A", value=_difference),
+        Column("detectable", "would be shown", value=lambda row: _number(row, row.detectable)),
+        Column("finding", "verdict", value=lambda row: FINDINGS.get(row.finding)),
+    )
+    problems = dict.fromkeys(row.problem for row in found.rows if row.problem)
+    note = " ".join((*(f"Left blank: {one}" for one in problems), *found.notes))
+    return Table("comparison", f"A = {found.a}, B = {found.b}", columns, found.rows, note)
+
+
+def _pair(row: ComparisonRow) -> str:
+    return row.first if row.first == row.second else f"{row.first} → {row.second}"
+
+
+def _number(row: ComparisonRow, value: float | None) -> Value:
+    return None if value is None else written(value, METRICS[row.metric].unit)
+
+
+def _difference(row: ComparisonRow) -> Value:
+    return None if row.difference is None else row.difference.text(METRICS[row.metric].unit)
+
+
+def comparison_markdown(found: Comparison) -> str:
+    """For a pull request: the verdict first, the table under it."""
+    told = "\n".join(f"- {_verdict(row)}" for row in found.verdicts)
+    table = comparison_table(found)
+    how = (
+        "Differences are B − A, paired by game or log, with t intervals; *would be shown* is the true difference that "
+        "these pairs would tell from zero with the power of the settings."
+    )
+    return f"{markdown(table).rstrip()}\n\n{told}\n\n{how}\n"
+
+
+def _verdict(row: ComparisonRow) -> str:
+    mark = {"worse": "**B is worse.** ", "better": "**B is better.** "}.get(row.finding or "", "")
+    return mark + row.sentence.replace("|", "\\|")
+
+
+# ---------------------------------------------------------------- what the runs of a study cost
+
+
+class CostRow(Record, frozen=True):
+    """One run, all its sittings together."""
+
+    run: str
+    calls: int
+    cached: int
+    computed: int
+    tokens_in: int
+    tokens_out: int
+    cpu_minutes: float
+    minutes: float
+
+
+def cost_rows(study: Study) -> list[CostRow]:
+    """A row for each run that knows its cost."""
+    found = [(run.path.name, cost_of(run)) for run in study.runs]
+    return [
+        CostRow(
+            name, cost.calls, cost.cached, cost.computed, cost.tokens_in, cost.tokens_out,
+            round(cost.cpu_seconds / 60, 1), round(cost.seconds / 60, 1),
+        )
+        for name, cost in found
+        if cost is not None
+    ]  # fmt: skip
+
+
+def cost_table(study: Study) -> Table:
+    """Of logs alone: the tables of games are compared byte by byte, and times differ."""
+    if not study.is_of_logs:
+        raise StatsError("it is made of audits of logs; of games the page has it, beside each run.")
+    columns = (
+        Column("run", "run"),
+        Column("calls", "model calls", "count"),
+        Column("cached", "from the cache", "count"),
+        Column("computed", "computed", "count"),
+        Column("tokens_in", "tokens in", "count"),
+        Column("tokens_out", "tokens written", "count"),
+        Column("cpu_minutes", "CPU minutes", "count"),
+        Column("minutes", "minutes on the clock", "count"),
+    )
+    note = (
+        "Over all sittings. Every computed call counts its whole prompt; calls that are neither from the cache nor "
+        "computed were the same as one under way, failed, or were cut off."
+    )
+    return Table("costs", "What it cost", columns, tuple(cost_rows(study)), note)
+
+
+def cost_text(row: CostRow) -> str:
+    """A run's cost in one cell of a page."""
+    return (
+        f"{row.computed:,} of {row.calls:,} calls computed, {row.tokens_in:,} tokens in, {row.tokens_out:,} written, "
+        f"{row.cpu_minutes:,} CPU minutes, {row.minutes:,} on the clock"
+    )

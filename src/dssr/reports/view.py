@@ -10,7 +10,7 @@ opened only when looked at.
 
 import base64
 import gzip
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from typing import Any
 
@@ -22,8 +22,9 @@ from msgspec import field
 from dssr.agent.memory import FULL
 from dssr.agent.recall import looked_back
 from dssr.measure.study import Study
+from dssr.record.log import Spilled
 from dssr.reports.survival import Curves, SurvivalCurve, is_written, timeline
-from dssr.reports.typeset import printed, prose, typeset, unbroken
+from dssr.reports.tables import printed, prose, typeset, unbroken
 from dssr.stats.bootstrap import Interval, Unit, written
 from dssr.types import LABELS, Audit, Cell, Decision, Episode, Protocol, Record, Step
 
@@ -161,7 +162,7 @@ class PageView(Record, frozen=True):
     """Of each packed game its `id`, `split` and `level`; the level may be None."""
     episodes: list[list[Any]] = field(default_factory=list)
     """See `Packed.episodes`."""
-    chunks: list[str] = field(default_factory=list)
+    chunks: Spilled = field(default_factory=Spilled)
     """Packed steps, one text per game."""
     inside: tuple[int, ...] = ()
     """Games whose chunk is in the page; the others lie beside it, see `aside`."""
@@ -206,10 +207,10 @@ def render(view: PageView) -> str:
     )
 
 
-def aside(view: PageView) -> dict[str, str]:
-    """The files beside the page, by path: scripts, since a page opened from a disk may load nothing else."""
-    names = [place for place in range(len(view.chunks)) if place not in view.inside]
-    return {f"episodes/{place}.js": f'episodesArrived({place},"{view.chunks[place]}")\n' for place in names}
+def aside(view: PageView) -> Iterator[tuple[str, str]]:
+    """The files beside the page with their paths: scripts, since a page opened from a disk may load nothing else."""
+    for place in sorted({*range(len(view.chunks))} - {*view.inside}):
+        yield f"episodes/{place}.js", f'episodesArrived({place},"{view.chunks[place]}")\n'
 
 
 def asset(name: str) -> str:
@@ -268,7 +269,7 @@ class Packed(Record, frozen=True):
     episodes: list[list[Any]]
     """game, cell, outcome, score, top score, steps, reveal, begin, truncations, error, place in the game's chunk, key,
     place of its run in `runs`; outcome, scores, error and run may be None"""
-    chunks: list[str]
+    chunks: Spilled
     """Per game its packed steps."""
     inside: tuple[int, ...]
     """Games whose chunk is put into the page: the most telling ones, until it is full."""
@@ -301,7 +302,7 @@ def pack(study: Study, limit: int = LIMIT) -> Packed:
     all of them."""
     games: list[dict[str, Any]] = []
     rows: list[list[Any]] = []
-    chunks: list[str] = []
+    chunks, sizes = Spilled(), list[int]()
     told: list[Telling] = []
     runs, curves, cells = [str(run.path) for run in study.runs], Curves(), ordered(study)
     for game in study.games:
@@ -313,11 +314,12 @@ def pack(study: Study, limit: int = LIMIT) -> Packed:
         level = None if study.is_of_logs else episode.level
         games.append({"id": game, "level": level, "split": episode.split})
         chunks.append(_squeeze(block))
+        sizes.append(len(chunks[-1]))
         rows += found
     inside: list[int] = []
     size = 0
     for place in sorted(range(len(chunks)), key=lambda place: told[place], reverse=True):
-        size += len(chunks[place])
+        size += sizes[place]
         if size <= limit or not inside:
             inside.append(place)
     start = _start(study, rows, max(told)) if told else Start()

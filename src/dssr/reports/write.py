@@ -140,13 +140,14 @@ def write_pictures(
 
 def write_page(view: PageView, out: Path) -> list[Path]:
     """The page, and beside it the episodes that would make it too large; returns the files, the page first."""
-    files = {out / "index.html": render(view)} | {out / name: text for name, text in aside(view).items()}
-    for old in (out / "episodes").glob("*.js"):
-        if old not in files:
-            old.unlink()
-    for file, text in files.items():
-        write_text(file, text)
-    return list(files)
+    files = [out / "index.html"]
+    write_text(files[0], render(view))
+    for name, text in aside(view):
+        files.append(out / name)
+        write_text(files[-1], text)
+    for old in {*(out / "episodes").glob("*.js")} - {*files}:
+        old.unlink()
+    return files
 
 
 def write_text(file: Path, text: str) -> None:

@@ -5,7 +5,7 @@ resampled means of a whole grid are one matrix product and every comparison is p
 are too narrow; t intervals hold their level better (`benchmarks/intervals.py` measures both).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from statistics import NormalDist
 from typing import Literal
@@ -78,12 +78,28 @@ def draw(games: int, resamples: int, rng: np.random.Generator) -> Array:
     return counts.reshape(resamples, games).astype(np.float64)
 
 
-@lru_cache(maxsize=16)
+KEPT, BLOCK = 1 << 19, 1 << 18
+"""Counts up to which draws are kept whole, those of 50 games; and how many are drawn at once of more games."""
+ROWS = 64
+"""Resamples of a block are a multiple of this, so that a sum has the same bits whatever the block."""
+
+
+@lru_cache(maxsize=8)
 def shared_draws(games: int, resamples: int, seed: int) -> Array:
     """The draws of one seed, kept: a whole report uses the same few."""
     weights = draw(games, resamples, np.random.default_rng(seed))
     weights.flags.writeable = False
     return weights
+
+
+def blocks(games: int, resamples: int, seed: int) -> Iterator[Array]:
+    """The draws of one seed, one part of the resamples after the other; few enough are kept, others drawn again."""
+    if resamples * games <= KEPT:
+        yield shared_draws(games, resamples, seed)
+        return
+    rows, rng = max(ROWS, BLOCK // games // ROWS * ROWS), np.random.default_rng(seed)
+    for first in range(0, resamples, rows):
+        yield draw(games, min(rows, resamples - first), rng)
 
 
 class Resampler(Record, frozen=True):
@@ -95,9 +111,15 @@ class Resampler(Record, frozen=True):
     power: float = 0.8
     """Of the minimum detectable effect."""
 
-    def weights(self, games: int) -> Array:
-        """The draws for that many games, in the order in which the games are listed."""
-        return shared_draws(games, self.resamples, self.seed)
+    def sums(self, values: Array) -> Array:
+        """Sums over games in every resample: `[..., games]` to `[..., resamples]`. The draws depend on the number of
+        games alone, in the order in which they are listed."""
+        parts = [values @ weights.T for weights in blocks(values.shape[-1], self.resamples, self.seed)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+
+    def means(self, values: Array) -> Array:
+        """Means over games in every resample: `[..., games]` to `[..., resamples]`."""
+        return self.sums(values / values.shape[-1])
 
     def bounds(self, resampled: Array) -> tuple[Array, Array]:
         """Lower and upper percentile over the last axis, linear between order statistics (numpy's default rule)."""
@@ -142,16 +164,11 @@ def checked(values: Array) -> Array:
     return values
 
 
-def resampled_means(values: Array, weights: Array) -> Array:
-    """Means over games of every resample: `[..., games]` to `[..., resamples]`."""
-    return np.asarray((values / values.shape[-1]) @ weights.T)
-
-
 def mean_interval(values: Array, sampler: Resampler) -> Interval:
     """Mean over games of one quantity, `[games]`."""
     values = checked(values)
     games = values.shape[-1]
-    return sampler.interval(values.mean(), resampled_means(values, sampler.weights(games)), games)
+    return sampler.interval(values.mean(), sampler.means(values), games)
 
 
 def point_mean(values: Array, games: Sequence[str], sampler: Resampler) -> Interval:
@@ -159,9 +176,8 @@ def point_mean(values: Array, games: Sequence[str], sampler: Resampler) -> Inter
     each resampled mean is a ratio of two sums over games."""
     values = checked(values)
     names, place = np.unique(np.asarray(games), return_inverse=True)
-    sums, counts = np.bincount(place, weights=values), np.bincount(place).astype(np.float64)
-    weights = sampler.weights(len(names))
-    return sampler.interval(values.mean(), (weights @ sums) / (weights @ counts), len(names))
+    sums, counts = (np.bincount(place, weights=one).astype(np.float64) for one in (values, None))
+    return sampler.interval(values.mean(), sampler.sums(sums) / sampler.sums(counts), len(names))
 
 
 def standard_error(values: Array) -> float | None:
@@ -199,9 +215,8 @@ def t_bounds(values: Array, sampler: Resampler) -> tuple[Array, Array]:
         return np.full_like(mean, -np.inf), np.full_like(mean, np.inf)
     centred = values - mean[..., None]
     error = np.sqrt((centred**2).sum(-1) / (games - 1) / games)
-    weights = sampler.weights(games)
-    shift = resampled_means(centred, weights)
-    spread = np.sqrt(np.maximum(resampled_means(centred**2, weights) - shift**2, 0) / (games - 1))
+    shift = sampler.means(centred)
+    spread = np.sqrt(np.maximum(sampler.means(centred**2) - shift**2, 0) / (games - 1))
     with np.errstate(divide="ignore", invalid="ignore"):
         # A resample of equal games is infinitely many of its own standard errors away. Its variance, a difference of
         # squares, comes out as some 1e-16 of their size instead of zero, and its root as 1e-8.
@@ -222,7 +237,7 @@ def mean_intervals(values: Array, sampler: Resampler) -> list[Interval]:
     values = checked(values)
     if values.shape[-1] < 2:
         return [Interval(float(estimate), -np.inf, np.inf) for estimate in values.mean(-1)]
-    low, high = sampler.bounds(resampled_means(values, sampler.weights(values.shape[-1])))
+    low, high = sampler.bounds(sampler.means(values))
     return [Interval(float(e), float(a), float(b)) for e, a, b in zip(values.mean(-1), low, high, strict=True)]
 
 

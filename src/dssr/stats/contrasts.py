@@ -18,7 +18,6 @@ from dssr.stats.bootstrap import (
     checked,
     mean_interval,
     point_mean,
-    resampled_means,
     t_intervals,
 )
 from dssr.types import Record
@@ -38,11 +37,10 @@ def ratio(top: Array, bottom: Array, sampler: Resampler) -> Interval:
     """Mean of `top` over mean of `bottom`, both recomputed in each resample."""
     _paired(top, bottom)
     games = np.shape(bottom)[-1]
-    weights = sampler.weights(games)
-    lower = resampled_means(checked(bottom), weights)
+    lower = sampler.means(checked(bottom))
     if np.mean(bottom) == 0 or (lower == 0).any():
         raise StatsError("A ratio to a mean of zero has no value; give the difference instead.")
-    return sampler.interval(np.mean(top) / np.mean(bottom), resampled_means(checked(top), weights) / lower, games)
+    return sampler.interval(np.mean(top) / np.mean(bottom), sampler.means(checked(top)) / lower, games)
 
 
 def relative_change(first: Array, second: Array, sampler: Resampler) -> Interval:
@@ -79,7 +77,7 @@ def point_slope(x: Array, y: Array, games: Sequence[str], sampler: Resampler) ->
     x, y = checked(x), checked(y)
     names, place = np.unique(np.asarray(games), return_inverse=True)
     sums = np.stack([np.bincount(place, weights=values) for values in (np.ones_like(x), x, y, x * x, x * y)])
-    totals = np.column_stack([sums.sum(1), sums @ sampler.weights(len(names)).T])
+    totals = np.column_stack([sums.sum(1), sampler.sums(sums.astype(np.float64))])
     n, a, b, aa, ab = totals
     with np.errstate(divide="ignore", invalid="ignore"):
         slopes = (n * ab - a * b) / (n * aa - a * a)
@@ -235,9 +233,8 @@ def spearman_over_cells(x: Array, y: Array, sampler: Resampler) -> Interval:
         raise StatsError(
             f"A rank correlation needs the same three or more cells on both sides, not {x.shape} against {y.shape}."
         )
-    weights = sampler.weights(x.shape[1])
     estimate = float(spearman(_exact(x.mean(1)), _exact(y.mean(1))))
-    resampled = spearman(_exact(resampled_means(x, weights).T), _exact(resampled_means(y, weights).T))
+    resampled = spearman(_exact(sampler.means(x).T), _exact(sampler.means(y).T))
     if not np.isfinite(estimate):
         raise StatsError("There is no rank correlation: one of the two quantities is the same in every cell.")
     return sampler.interval(estimate, resampled[np.isfinite(resampled)], x.shape[1])

@@ -14,7 +14,8 @@ It holds a *paraphrase* of
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Literal, NamedTuple, Protocol
 
 from dssr.traces.trace import Trace
@@ -148,51 +149,99 @@ class LogFact(Record, frozen=True):
         return held(self.text, self.kind, state) != "gone"
 
 
-def carried(goal: str, steps: Sequence[Shown], index: int, reference: str, plain_words: bool = False) -> list[Value]:
-    """The values of the reference action at step `index` that only the context can tell, where they stand in it.
+class Past:
+    """What the actions of one episode need from before them, from one pass over its steps: where each word of the
+    actions is shown. `references` are the actions that count as right, by the step of their decision."""
 
-    `plain_words` takes ordinary words for values too: actions that are chosen from options have few others.
-    """
-    found = values(reference)
-    if plain_words:
-        found = [Value(one[0], "identifier", *one.span()) for one in re.finditer(r"\w{3,}", reference)]
-    if not found:
-        return []
-    now = f"{goal}\n{steps[index].observation}"
-    past = "\n".join(f"{step.action or ''}\n{step.observation}" for step in steps[:index])
-    past += f"\n{steps[index].action or ''}"
-    return [one for one in found if occurs(one.text, past) and not occurs(one.text, now)]
+    def __init__(self, goal: str, steps: Sequence[Shown], references: Mapping[int, str]) -> None:
+        self.goal, self.steps, self.references = goal, steps, references
+        self.begins = [0]
+        """Characters of all actions and observations before each step, and of all."""
+        wanted = {word for text in references.values() for word in _WHOLE.findall(text)}
+        self._places: dict[str, list[int]] = {}
+        self._done: dict[str, int] = {}
+        self._seen: dict[str, int | None] = {}
+        for place, step in enumerate(steps):
+            self._done.setdefault((step.action or "").strip(), place)
+            self.begins.append(self.begins[-1] + len(step.action or "") + len(step.observation))
+            for word in _words_of(step, wanted):
+                self._places.setdefault(word, []).append(place)
+
+    def carried(self, index: int, plain_words: bool = False) -> list[Value]:
+        """The values of the reference action at step `index` that only the context can tell, where they stand in it.
+
+        `plain_words` takes ordinary words for values too: actions that are chosen from options have few others.
+        """
+        reference = self.references[index]
+        found = values(reference)
+        if plain_words:
+            found = [Value(one[0], "identifier", *one.span()) for one in re.finditer(r"\w{3,}", reference)]
+        now = f"{self.goal}\n{self.steps[index].observation}"
+        return [one for one in found if not occurs(one.text, now) and self._before(one.text, index)]
+
+    def is_repeat(self, index: int) -> bool:
+        """Whether the reference was done before, word for word."""
+        return self._done.get(self.references[index].strip(), index + 1) <= index
+
+    def facts(self) -> tuple[LogFact, ...]:
+        """The facts of the episode, by first use."""
+        uses: dict[str, list[int]] = {}
+        kinds: dict[str, FactKind] = {}
+        for index in sorted(self.references):
+            for one in self.carried(index):
+                if not uses.get(one.text) or uses[one.text][-1] != index:
+                    uses.setdefault(one.text, []).append(index)
+                kinds.setdefault(one.text, one.kind)
+        found = []
+        for text, where in uses.items():
+            seen = self.first(text)
+            found.append(LogFact(text, kinds[text], where[0] if seen is None else seen, tuple(where)))
+        return tuple(found)
+
+    def first(self, value: str) -> int | None:
+        """The first step that shows a value; None where none does."""
+        if value not in self._seen:
+            anchor = max(_WHOLE.findall(value), key=len, default=None)
+            # As a whole, a value stands only where each of its words does.
+            where = range(len(self.steps)) if anchor is None else self._places.get(anchor, ())
+            self._seen[value] = next((place for place in where if _shows(self.steps[place], value)), None)
+        return self._seen[value]
+
+    def _before(self, value: str, index: int) -> bool:
+        if "\n" in value:  # it may reach from one step into the next
+            past = "\n".join(f"{step.action or ''}\n{step.observation}" for step in self.steps[:index])
+            return occurs(value, f"{past}\n{self.steps[index].action or ''}")
+        seen = self.first(value)
+        return seen is not None and (seen < index or occurs(value, self.steps[index].action or ""))
 
 
-def is_repeat(steps: Sequence[Shown], index: int, reference: str) -> bool:
-    """Whether the reference was done before, word for word."""
-    return any((step.action or "").strip() == reference.strip() for step in steps[: index + 1])
+_WHOLE = re.compile(r"\w+")
 
 
-def facts_of(goal: str, steps: Sequence[Shown], references: dict[int, str]) -> tuple[LogFact, ...]:
-    """The facts of an episode, by first use; `references` are its decisions' actions by step."""
-    uses: dict[str, list[int]] = {}
-    kinds: dict[str, FactKind] = {}
-    for index, reference in sorted(references.items()):
-        for one in carried(goal, steps, index, reference):
-            if not uses.get(one.text) or uses[one.text][-1] != index:
-                uses.setdefault(one.text, []).append(index)
-            kinds.setdefault(one.text, one.kind)
-    found = []
-    for text, where in uses.items():
-        seen = next(
-            place
-            for place, step in enumerate(steps)
-            if occurs(text, step.observation) or occurs(text, step.action or "")
-        )
-        found.append(LogFact(text, kinds[text], seen, tuple(where)))
-    return tuple(found)
+def _words_of(step: Shown, wanted: Set[str]) -> Set[str]:
+    return wanted & {*_WHOLE.findall(step.observation), *_WHOLE.findall(step.action or "")}
+
+
+def _shows(step: Shown, value: str) -> bool:
+    return occurs(value, step.observation) or occurs(value, step.action or "")
+
+
+_PASTS: deque[tuple[Trace, Past]] = deque(maxlen=4)
+
+
+def past_of(trace: Trace) -> Past:
+    """The past of a trace's decisions; those of the newest traces are kept."""
+    for known, past in tuple(_PASTS):
+        if known is trace:
+            return past
+    references = {index: step.decision.reference for index, step in enumerate(trace.steps) if step.decision is not None}
+    _PASTS.append((trace, Past(trace.goal, trace.steps, references)))
+    return _PASTS[-1][1]
 
 
 def trace_facts(trace: Trace) -> tuple[LogFact, ...]:
     """The facts of a trace."""
-    references = {index: step.decision.reference for index, step in enumerate(trace.steps) if step.decision is not None}
-    return facts_of(trace.goal, trace.steps, references)
+    return past_of(trace).facts()
 
 
 # ---------------------------------------------------------------- which rewrite lost it

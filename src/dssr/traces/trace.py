@@ -17,7 +17,8 @@ show only later?
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +26,8 @@ import msgspec
 
 from dssr.config import GamesConfig
 from dssr.errors import GameError, UsageError
+from dssr.record import log
+from dssr.record.run import Run
 from dssr.types import LABELS, Cell, Game, Record, Step
 from dssr.worlds.archive import Archive, Settings
 from dssr.worlds.base import ChunkKind, GamePlan, KeyFact, Node, Secret, Words, World
@@ -87,6 +90,11 @@ class Trace(Record, frozen=True):
     def actions(self) -> tuple[str, ...]:
         """All logged actions."""
         return tuple(step.action for step in self.steps if step.action is not None)
+
+    @property
+    def characters(self) -> int:
+        """Of the goal, the actions and what was seen."""
+        return len(self.goal) + sum(len(step.observation) + len(step.action or "") for step in self.steps)
 
 
 # ---------------------------------------------------------------- what makes a trace useless
@@ -182,6 +190,47 @@ def read_native(path: Path) -> Iterator[Trace]:
             yield decoder.decode(line)
         except msgspec.MsgspecError as error:
             raise UsageError(f"{path} line {number} is no trace ({error}); see `dssr trace check`.") from error
+
+
+class TraceStore:
+    """The traces that a run keeps, found by id without holding them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._places: dict[str, tuple[int, int]] = {}
+        self.load = lru_cache(maxsize=4)(self._load)
+
+    def _load(self, name: str) -> Trace:
+        return msgspec.json.decode(self._line(name), type=Trace)
+
+    def goal(self, name: str) -> str | None:
+        """What a trace asks for; None where there is no such trace."""
+        line = self._line(name)
+        return msgspec.json.decode(line, type=_Named).goal if line else None
+
+    def _line(self, name: str) -> bytes:
+        if name not in self._places:
+            place = 0
+            for _, line in log.lines(self.path):
+                self._places[msgspec.json.decode(line, type=_Named).id] = (place, len(line))
+                place += len(line)
+        if name not in self._places:
+            return b""
+        place, length = self._places[name]
+        with self.path.open("rb") as file:
+            file.seek(place)
+            return file.read(length)
+
+
+class _Named(msgspec.Struct):
+    id: str
+    goal: str
+
+
+@lru_cache(maxsize=8)
+def trace_store(file: str) -> TraceStore:
+    """The traces of a run, opened once per process."""
+    return TraceStore(Path(file))
 
 
 def write_traces(traces: Iterator[Trace], path: Path) -> int:
@@ -378,14 +427,18 @@ def _no_moment(number: int) -> Any:
 
 
 class TraceArchive(Archive):
-    """The traces of one audit, found by id."""
+    """The traces of one audit, found by id in the run that keeps them; by digest before it does."""
 
-    elsewhere = False
+    idle = 1
 
-    def __init__(self, digests: dict[str, str], load: Callable[[str], Trace]) -> None:
+    def __init__(self, digests: Mapping[str, str], run: Path) -> None:
         games = (Game(name, "valid", 1, 0, name, digest, (), ENGINE) for name, digest in digests.items())
-        super().__init__(Path(), Settings(GamesConfig(world=WORLD), ENGINE), tuple(games))
-        self._load = load
+        super().__init__(run, Settings(GamesConfig(world=WORLD), ENGINE), tuple(games))
+
+    @classmethod
+    def open(cls, folder: str | Path, partial: bool = False) -> "TraceArchive":
+        """The traces that a run was asked to audit."""
+        return cls(Run.open(folder).info.arguments["traces"], Path(folder))
 
     def verify(self, game: Game) -> None:
         """Nothing: the digest of a trace is taken when it is read."""
@@ -393,4 +446,4 @@ class TraceArchive(Archive):
     def world(self, game: Game | str) -> World:
         """The world of a trace."""
         game = self.game(game) if isinstance(game, str) else game
-        return TraceWorld(game, self._load(game.id))
+        return TraceWorld(game, trace_store(str(self.folder / "traces.jsonl")).load(game.id))

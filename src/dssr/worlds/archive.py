@@ -59,8 +59,8 @@ class Settings(Record, frozen=True):
 class Archive:
     """Games made once, found by id. Open with `Archive.open`."""
 
-    elsewhere = True
-    """Whether another process can open it, by its folder."""
+    idle = 16
+    """Worlds that stay open though nobody plays in them."""
 
     def __init__(self, folder: Path, settings: Settings, games: tuple[Game, ...]) -> None:
         self.folder = folder
@@ -155,10 +155,6 @@ class Archive:
             world.close()
 
 
-IDLE = 16
-"""Worlds kept open although nobody plays them: the next job is often of the same game."""
-
-
 class Worlds:
     """One archive's games, opened when first played and closed when long unused."""
 
@@ -184,7 +180,7 @@ class Worlds:
             yield self._open[game]
         finally:
             self._players[game] -= 1
-            self._close(IDLE)
+            self._close(self.archive.idle)
 
     def close(self) -> None:
         """Close every world that nobody plays."""

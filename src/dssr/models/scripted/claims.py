@@ -10,9 +10,9 @@ date with one more observation: it adds what is new, corrects what changed and l
 """
 
 import re
-from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from dssr.models.cache import remembered
 from dssr.worlds.cooking.recipe import COOKS, KNIFE, OPPOSITE, VERBS
 
 TOOL = KNIFE
@@ -119,7 +119,7 @@ class Sight(NamedTuple):
     """Ingredients, and (verb, ingredient) directives."""
 
 
-@lru_cache(maxsize=4096)
+@remembered(4_000_000, len)
 def look(observation: str) -> Sight:
     """Everything one observation says."""
     header = _HEADER.search(observation)
@@ -272,14 +272,14 @@ def replay(claims: list[Claim], history: str) -> list[Claim]:
 # Samples of one write share their history, and the histories of one episode share their beginnings.
 
 
-@lru_cache(maxsize=1024)
+@remembered(4_000_000, lambda claims, history: len(history))
 def _replayed(claims: tuple[Claim, ...], history: str) -> tuple[Claim, ...]:
     for action, observation in blocks(history):
         claims = _stepped(claims, action, observation)
     return claims
 
 
-@lru_cache(maxsize=16384)
+@remembered(4_000_000, lambda claims, action, observation: len(observation))
 def _stepped(claims: tuple[Claim, ...], action: str | None, observation: str) -> tuple[Claim, ...]:
     return tuple(update(list(claims), action, look(observation)))
 

@@ -6,11 +6,12 @@ has no vocabulary: words and marks, long words in pieces, and every id spells it
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 
 from dssr.errors import ModelError
 from dssr.models.base import Choose, Chosen, Generate, Generated, Likelihood, Message, TokenScores
+from dssr.models.cache import remembered
 from dssr.models.scripted.formats import order_of, question_of
 from dssr.models.scripted.reader import logprobs
 from dssr.models.scripted.writer import rewrite
@@ -159,12 +160,13 @@ class ScriptedModel:
         return self._adapters[adapter]
 
 
-@lru_cache(maxsize=1024)
+@remembered(4_000_000, len)
 def count_tokens(text: str) -> int:
     """`len(encode(text))`; the samples of one write count the same history."""
-    pieces = _PIECE.findall(text)
+    pieces: list[str] = _PIECE.findall(text)
     if text.isascii():
-        return sum((len(piece) - (len(piece) > 1 and piece[0] == " ") + _BYTES - 1) // _BYTES for piece in pieces)
+        long = [piece for piece in pieces if len(piece) > _BYTES]
+        return len(pieces) - len(long) + sum((len(one) - (one[0] == " ") + _BYTES - 1) // _BYTES for one in long)
     return len(WordTokenizer().encode(text))
 
 

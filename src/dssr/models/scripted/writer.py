@@ -17,8 +17,8 @@ With retention 1 only the budget takes anything. The generator passed in decides
 
 import random
 from collections.abc import Callable
-from functools import lru_cache
 
+from dssr.models.cache import remembered
 from dssr.models.scripted.claims import (
     APPLIANCES,
     TOOL,
@@ -86,7 +86,7 @@ def rewrite(
     return _fit(style, kept, ages, budget, rng, count_tokens)
 
 
-@lru_cache(maxsize=256)
+@remembered(4_000_000, lambda style, previous, view: len(previous) + len(view.observation))
 def _merged(style: Format, previous: str, view: View) -> tuple[list[Claim], dict[Claim, float], str]:
     """All that is worth a note, the age of what was not just seen, and the text of it all; the samples of one write
     begin with the same, and none changes it."""
