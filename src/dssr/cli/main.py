@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 COMMANDS = "dssr.commands"
 """Entry points of this group are `register(app)` functions of other packages."""
-AREAS = ("diagnose", "traces", "compare", "episodes", "train", "study", "report")
+AREAS = ("diagnose", "traces", "episodes", "train", "study", "report")
 """Modules of this folder, in the order of the help text; each has `register(app)`. The commands here come last."""
 
 

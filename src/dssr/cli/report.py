@@ -1,4 +1,4 @@
-"""`dssr report · transfer · decompose · export`: tables, figures and the page, and runs for other programs."""
+"""`dssr report · compare · transfer · decompose · export`: what stored runs say, and runs for other programs."""
 
 from enum import Enum
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from dssr.cli import options
-from dssr.cli.options import display, emit, say, size, tell
+from dssr.cli.options import display, emit, flag, say, size, tell
 from dssr.models.guard import printable
 
 if TYPE_CHECKING:
@@ -32,11 +32,14 @@ Against = Annotated[Literal["paper"] | None, typer.Option("--against", help="Put
 ExportFolder = Annotated[Path, typer.Option("--out", "-o", help="Folder for the files.")]
 FIRST = ("grid", "decomposition", "rounds-success", "rounds-kappa", "rounds-gain")
 """Tables printed when nothing was said about the format."""
+WORSE = 3
+"""Exit code of a comparison in which B is shown to be worse."""
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this file to the program."""
     app.command("report")(report)
+    app.command("compare")(compare)
     app.command("transfer")(transfer)
     app.command("decompose")(decompose)
     group = typer.Typer(help="Write a run as Inspect logs, Parquet or CSV.", no_args_is_help=True)
@@ -92,6 +95,59 @@ def _print(made: "Report", everything: bool) -> None:
         tell(f"page: {made.page}")
     elif made.files:
         tell(f"{len(made.files)} files in {Path(made.files[0]).parent}")
+
+
+def compare(
+    a: Annotated[str, typer.Argument(help="The side to keep up with: a run directory, or a memory of the runs --in.")],
+    b: Annotated[str, typer.Argument(help="The side that is judged, given alike.")],
+    within: Annotated[
+        list[Path] | None, typer.Option("--in", help="Run that holds both memories; may be repeated.")
+    ] = None,
+    memory: Annotated[
+        list[str] | None,
+        typer.Option("--memory", "-m", help="Of two runs: compare only this memory; may be repeated."),
+    ] = None,
+    metric: Annotated[
+        Literal["success", "delta", "beta", "kappa", "facts"], typer.Option(help="What the verdict is about.")
+    ] = "delta",
+    tolerance: Annotated[
+        float | None,
+        typer.Option(help="B is worse if it surely is by more than this; 0.1 nats, or 0 of a share, if left out."),
+    ] = None,
+    fail_if_worse: Annotated[
+        bool, flag("--fail-if-worse", help="Exit with 3 where B is shown to be worse by the metric.")
+    ] = False,
+    as_markdown: Annotated[bool, flag("--markdown", help="Print Markdown for a pull request.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the Markdown to this file too.")] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Is B worse than A? Two finished runs of diagnose or audit, or two memories in one, paired by game or log.
+
+    Nothing is run here: measure both sides first, with `dssr diagnose` or `dssr audit`. Two prompts are two runs, each
+    with its own `agent.prompts`.
+    """
+    import msgspec
+
+    from dssr.measure.compare import compare as work
+    from dssr.measure.rows import flat
+    from dssr.reports.tables import comparison_markdown, comparison_table, terminal
+
+    found = work(a, b, within=within or (), memories=memory or (), metric=metric, tolerance=tolerance)
+    worse = found.worse if fail_if_worse else False  # refused before anything is printed
+    if out is not None:
+        out.write_text(comparison_markdown(found), encoding="utf-8")
+    if as_json:
+        rows = [{**flat(row), "sentence": row.sentence} for row in found.rows]
+        emit({**msgspec.to_builtins(found), "rows": rows, "worse": worse if fail_if_worse else None}, True)
+    elif as_markdown:
+        tell(comparison_markdown(found), nl=False)
+    else:
+        display(terminal(comparison_table(found)))
+        for row in found.verdicts:
+            tell(row.sentence)
+    if worse:
+        say(f"B is worse by {metric}: exit code {WORSE}")
+        raise typer.Exit(WORSE)
 
 
 def transfer(runs: options.Runs, as_json: options.Json = False) -> None:
