@@ -103,19 +103,22 @@ def gather(runs: Sequence[Run], against_paper: bool) -> tuple[list[Table], list[
 
 
 def _write_tables(tables: Sequence[Table], absent: Sequence[Absent], out: Path, forms: Sequence[Form]) -> list[Path]:
-    files = {}
+    files: list[Path] = []
+
+    def write(file: Path, text: str) -> None:
+        write_text(file, text)
+        files.append(file)
+
     if "markdown" in forms:
         missing = "".join(f"- {one.name}: {one.reason}\n" for one in absent)
         text = "\n".join(markdown(table) for table in tables)
-        files[out / "report.md"] = text + (f"\n### Not in these runs\n\n{missing}" if missing else "")
+        write(out / "report.md", text + (f"\n### Not in these runs\n\n{missing}" if missing else ""))
     for table in tables:
         if "csv" in forms:
-            files[out / "tables" / f"{table.name}.csv"] = to_csv(table)
+            write(out / "tables" / f"{table.name}.csv", to_csv(table))
         if "latex" in forms:
-            files[out / "tables" / f"{table.name}.tex"] = latex(table)
-    for file, text in files.items():
-        write_text(file, text)
-    return list(files)
+            write(out / "tables" / f"{table.name}.tex", latex(table))
+    return files
 
 
 def write_pictures(
