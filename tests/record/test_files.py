@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dssr.errors import RecordError
-from dssr.record.log import Lock, Log, read, write_whole
+from dssr.record.log import Lock, Log, Spilled, read, write_whole
 from dssr.types import Fact
 
 
@@ -102,3 +102,15 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
         Lock(tmp_path / "lock")
     lock.release()
     Lock(tmp_path / "lock").release()
+
+
+def test_spilled_texts_come_back() -> None:
+    """Catches a text cut at characters instead of bytes, and one written over after an earlier one was read."""
+    texts = ["", "pâté", "\n" * 3, "x" * 10_000]
+    spilled = Spilled()
+    for place, text in enumerate(texts):
+        spilled.append(text)
+        assert (spilled[0], spilled[-1], len(spilled)) == ("", text, place + 1)
+    assert [*spilled] == texts
+    with pytest.raises(IndexError):
+        spilled[len(texts)]

@@ -6,10 +6,12 @@ from scipy import stats
 
 from dssr.errors import StatsError
 from dssr.stats.bootstrap import (
+    KEPT,
     Interval,
     Resampler,
     Unit,
     align,
+    blocks,
     draw,
     mean_interval,
     mean_intervals,
@@ -214,3 +216,16 @@ def test_numbers_are_written_one_way(value: float, unit: Unit, text: str) -> Non
     assert written(value, unit) == text
     assert Interval(value, value, value).text(unit) == text
     assert Interval(0.2, 0.1, 0.3).text() == "0.20 [0.10, 0.30]"
+
+
+def test_sums_in_blocks_are_the_sums() -> None:
+    """Catches draws of many games that differ from those taken at once, or are left out at the end of a block: the
+    same resamples are drawn whole here."""
+    sampler = Resampler(resamples=1_030, seed=5)
+    games = KEPT // sampler.resamples + 300
+    assert len(list(blocks(games, sampler.resamples, sampler.seed))) > 3
+    weights = draw(games, sampler.resamples, np.random.default_rng(sampler.seed))
+    values = np.random.default_rng(1).normal(size=(3, games))
+    assert (np.concatenate(list(blocks(games, sampler.resamples, sampler.seed))) == weights).all()
+    assert sampler.sums(values) == pytest.approx(values @ weights.T, rel=1e-12, abs=1e-12)
+    assert sampler.means(values[0]) == pytest.approx(weights @ values[0] / games, rel=1e-12, abs=1e-12)
