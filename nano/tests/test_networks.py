@@ -1,5 +1,6 @@
 """Networks share what is equal on disk, and are complete Hugging Face folders for whoever loads them."""
 
+import json
 import shutil
 from hashlib import sha256
 from pathlib import Path
@@ -9,6 +10,7 @@ from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoTokenizer
 
 from dssr.config import load as load_config
+from dssr.models.adapters import fits_base, weights_digest
 from dssr.models.load import weights_folder
 from dssr.settings import names
 from dssr_nano import networks
@@ -83,7 +85,7 @@ def test_a_built_network_gives_up_only_what_is_shared(package: Path) -> None:
 def test_its_configurations_are_found() -> None:
     """Catches an entry point that leads nowhere: `nano` is what every command uses unless told otherwise."""
     shipped_here = {file.stem for file in networks.CONFIGS.glob("*.toml")}
-    assert shipped_here == {"nano", "nano-house", "nano-open", "nano-r2", "nano-small"}
+    assert shipped_here == {"nano", "nano-chains", "nano-house", "nano-open", "nano-r2", "nano-small"}
     assert shipped_here <= set(names())
     assert load_config("nano-house").writer_model.path == "nano/house-writer"
 
@@ -93,3 +95,14 @@ def test_the_readme_shows_every_file_of_the_factory() -> None:
     told = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
     files = {file.name for file in Path(networks.__file__).parent.glob("factory/*.py")} - {"__init__.py"}
     assert {word for word in told.split() if word.endswith(".py")} == files | {"networks.py", "cli.py"}
+
+
+def test_shipped_adapters_are_of_the_shipped_writer() -> None:
+    """Catches an adapter that was left behind when the writer was built anew, and one that names a place where it was
+    made: its stamp must hold the digest of the writer's weights and of its own files."""
+    assert networks.adapters() == ["adapters/chains"]
+    writer = weights_digest(weights_folder("nano/writer"), None)
+    for name in networks.adapters():
+        folder = Path(weights_folder(f"nano/{name}"))
+        assert fits_base(folder, writer)
+        assert json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"] == "nano/writer"

@@ -29,7 +29,7 @@ CARD = "README.md"
 
 
 def weights(part: str) -> Path:
-    """The complete folder of one network, for names such as `nano/writer`."""
+    """The complete folder of one network, for names such as `nano/writer`, or of an adapter, `nano/adapters/chains`."""
     from dssr.models.adapters import file_digest
     from dssr.models.load import cached_folder
     from dssr.seeds import digest_of
@@ -37,6 +37,8 @@ def weights(part: str) -> Path:
     there = ", ".join(f"nano/{name}" for name in shipped()) or "none"
     if not part:
         raise ModelError(f"nano has a network for each role; say one of {there}.")
+    if part in adapters():
+        return WEIGHTS / part
     if part not in shipped():
         raise ModelError(f"nano/{part} is not in this installation (there: {there}); make it with `dssr nano build`.")
     files = files_of(part)
@@ -52,6 +54,11 @@ def weights(part: str) -> Path:
 def shipped() -> list[str]:
     """The names of all networks of this installation."""
     return sorted(file.parent.name for file in WEIGHTS.glob("*/config.json"))
+
+
+def adapters() -> list[str]:
+    """The names of all adapters of this installation: trained writers, for the network that their card names."""
+    return sorted(str(file.parent.relative_to(WEIGHTS)) for file in WEIGHTS.glob("adapters/*/adapter_config.json"))
 
 
 def files_of(network: str) -> dict[str, Path]:
