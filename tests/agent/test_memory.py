@@ -24,7 +24,7 @@ from dssr.agent.memory import (
     split_name,
     with_adapter,
 )
-from dssr.agent.prompts import RETENTION, load_prompts
+from dssr.agent.prompts import READER_MARKS, RETENTION, load_prompts
 from dssr.errors import ConfigError, LeakError
 from dssr.models.base import Generate, Message
 from dssr.models.scripted import ScriptedModel
@@ -39,6 +39,15 @@ def make_kit(model: Any = None, **rest: Any) -> Kit:
     model = model or ScriptedModel()
     settings: dict[str, Any] = {"budget": 64, "adapter": None, "temperature": 0.0, "seed": 0} | rest
     return Kit(tokenizer=model.tokenizer, model=model, **settings)
+
+
+def test_no_request_of_a_prompted_memory_leaves_unchecked() -> None:
+    """Catches a way to ask the writer that skips the structural check: one reply, or several asked together."""
+    memory = Prompted(make_kit(), f"Keep what matters.\n{READER_MARKS[0]}")
+    with pytest.raises(LeakError):
+        asyncio.run(memory.sample(VIEW, "", 0.0, 0))
+    with pytest.raises(LeakError):
+        asyncio.run(memory.samples(VIEW, "", 1.0, 2))
 
 
 @pytest.fixture

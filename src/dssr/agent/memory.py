@@ -181,19 +181,18 @@ class Prompted:
 
     async def sample(self, view: View, previous: str, temperature: float, index: int, samples: int = 1) -> str:
         """Reply number `index` of `samples` asked together; equal requests give equal replies, whoever asks."""
-        messages = self.messages(view, previous)
-        check_request(messages, view, previous)
-        return await self.kit.generate(messages, temperature, index, samples)
+        return await self.kit.generate(self.messages(view, previous), temperature, index, samples)
 
     async def samples(self, view: View, previous: str, temperature: float, count: int) -> list[str]:
         """So many replies asked together, as `sample` gives each; the request, which may be long, is made once."""
         messages = self.messages(view, previous)
-        check_request(messages, view, previous)
         return await asyncio.gather(*(self.kit.generate(messages, temperature, index, count) for index in range(count)))
 
     def messages(self, view: View, previous: str) -> tuple[Message, ...]:
-        """The request for one step."""
-        return writer_messages(self.system, view, previous)
+        """The request for one step, checked to hold its own fields and nothing of the reader's."""
+        messages = writer_messages(self.system, view, previous)
+        check_request(messages, view, previous)
+        return messages
 
 
 _EDIT = re.compile(r"(KEEP|DROP|REPLACE)\s+(\d+)\b[.:]?\s*(.*)|ADD\b[.:]?\s*(.+)")

@@ -302,7 +302,7 @@ def pack(study: Study, limit: int = LIMIT) -> Packed:
     all of them."""
     games: list[dict[str, Any]] = []
     rows: list[list[Any]] = []
-    chunks, sizes = Spilled(), list[int]()
+    chunks = Spilled()
     told: list[Telling] = []
     runs, curves, cells = [str(run.path) for run in study.runs], Curves(), ordered(study)
     for game in study.games:
@@ -314,12 +314,11 @@ def pack(study: Study, limit: int = LIMIT) -> Packed:
         level = None if study.is_of_logs else episode.level
         games.append({"id": game, "level": level, "split": episode.split})
         chunks.append(_squeeze(block))
-        sizes.append(len(chunks[-1]))
         rows += found
     inside: list[int] = []
     size = 0
     for place in sorted(range(len(chunks)), key=lambda place: told[place], reverse=True):
-        size += sizes[place]
+        size += len(chunks[place])
         if size <= limit or not inside:
             inside.append(place)
     start = _start(study, rows, max(told)) if told else Start()
