@@ -1,4 +1,4 @@
-# Needs python3 (3.10–3.12) and make; everything else is installed into .venv.
+# Needs python3 (3.10–3.12), make and a C++ compiler; everything else is installed into .venv.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -35,7 +35,7 @@ bench: .setup-dev
 
 # torch comes first and pinned: an open range would take the newest build with its CUDA packages.
 # Two distributions: dssr, and the model that `dssr[nano]` asks for, from its folder here.
-.setup-base: pyproject.toml nano/pyproject.toml constraints.txt
+.setup-base: pyproject.toml setup.py src/dssr/models/engine/kernels.cpp nano/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) torch
 	$(PIP) --editable ".[nano]" --editable nano

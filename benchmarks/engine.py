@@ -5,7 +5,7 @@ log-probabilities to 1e-4, greedy texts exactly.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,8 @@ from benchmarks.plain import Plain, best_of
 from dssr.config import ModelConfig
 from dssr.models.base import Choose, Generate
 from dssr.models.cache import CachedModel
+from dssr.models.engine.blocks import Ids
 from dssr.models.engine.hf import HFModel
-from dssr.models.engine.prefill import Ids
 from dssr.models.load import load_model, weights_folder
 from dssr.types import LABELS
 
@@ -27,7 +27,7 @@ WORTH = 1.3
 SAMPLES = 8
 EPISODES, EPISODE_STEPS = 24, 6
 ALMOST_GREEDY = 1e-4
-"""A temperature at which requests count as samples and the texts are those of temperature 0."""
+"""A temperature at which texts are sampled and are those of temperature 0."""
 ROWS = (32, 64)
 """Batch sizes tried for the plain ways."""
 CROPPED, WITHOUT = "one at a time, cropped cache", "without kept blocks"
@@ -117,7 +117,7 @@ def _samples(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
     copies = [prompt for prompt in ids for _ in range(SAMPLES)]
     took = by_turns(
         {
-            **_with_and_without_sharing(model, asked),
+            "ours": lambda: _write(model, asked, ALMOST_GREEDY),
             f"lean loop, batches of {SAMPLES}": lambda: _texts(model, plain.write_lean(ids, BUDGET, SAMPLES, SAMPLES)),
         },
         repeat=2,
@@ -210,22 +210,15 @@ def _choose(model: HFModel, prompts: Sequence[Prompt], clear: bool = True) -> li
     return [torch.tensor(chosen.logprobs, dtype=torch.float64) for chosen in asyncio.run(everything())]
 
 
-def _write(model: HFModel, prompts: Sequence[Prompt], temperature: float = 0.0, samples: int = 1) -> list[str]:
+def _write(model: HFModel, prompts: Sequence[Prompt], temperature: float = 0.0) -> list[str]:
     """Texts by the engine, from an empty prefix cache."""
     model.prefiller.clear()
 
     async def everything() -> list[Any]:
-        requests = [Generate(one, BUDGET, temperature, seed, None, samples) for seed, one in enumerate(prompts)]
+        requests = [Generate(one, BUDGET, temperature, seed) for seed, one in enumerate(prompts)]
         return await asyncio.gather(*(model.generate(request) for request in requests))
 
     return [reply.text for reply in asyncio.run(everything())]
-
-
-def _with_and_without_sharing(model: HFModel, prompts: Sequence[Prompt]) -> dict[str, Callable[[], list[str]]]:
-    return {
-        "ours": lambda: _write(model, prompts, ALMOST_GREEDY, SAMPLES),
-        "a copy of the prompt for each reply": lambda: _write(model, prompts, ALMOST_GREEDY),
-    }
 
 
 def _texts(model: HFModel, written: Sequence[Sequence[int]]) -> list[str]:

@@ -6,10 +6,12 @@ up to their own position, and one read of all keys and values for each written t
 softmax, rotary positions, the picking of tokens, Python.
 """
 
+from types import SimpleNamespace
+
 import torch
 
 from benchmarks.common import seconds
-from dssr.models.engine.network import onednn, product
+from dssr.models.engine.native import Linear
 
 ROWS, WIDTH, OUTPUTS = 256, 160, 832
 """A product of nano's shape that stays in the processor's own memory."""
@@ -19,14 +21,14 @@ FLOAT = 4
 
 
 def product_rate() -> float:
-    """Floating-point operations in a CPU second, by oneDNN on packed weights."""
-    weight = onednn._reorder_linear_weight(torch.randn(OUTPUTS, WIDTH))
+    """Floating-point operations in a CPU second, by the engine's own product."""
+    product = Linear([SimpleNamespace(weight=torch.randn(OUTPUTS, WIDTH), bias=None)])
     rows = torch.randn(ROWS, WIDTH)
     times = 200
 
     def work() -> None:
         for _ in range(times):
-            product(rows, weight)
+            product(rows)
 
     return 2 * ROWS * WIDTH * OUTPUTS * times / seconds(work, repeat=5)
 

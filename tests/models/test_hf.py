@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -19,9 +18,9 @@ from dssr.errors import ModelError
 from dssr.models.adapters import stamp_adapter
 from dssr.models.base import Choose, Generate, Likelihood, Message
 from dssr.models.engine import checkpoint
-from dssr.models.engine.decode import GROUP, LONG_PREFIX, SharedPrefixes
+from dssr.models.engine.decode import Reply
 from dssr.models.engine.hf import HFModel
-from dssr.models.engine.prefill import BLOCK, PrefixCache
+from dssr.models.engine.native import BLOCK
 from dssr.models.load import load_model
 from dssr.types import LABELS
 
@@ -123,23 +122,36 @@ def test_texts_do_not_depend_on_newcomers(model: HFModel) -> None:
 
 
 def test_a_shared_long_prompt_does_not_change_a_bit(model: HFModel) -> None:
-    """Catches a reply that reads another's prefix or tail, or whose bits depend on how many read with it: more than a
-    group of samples of one long prompt, a longer one with the same beginning, some that share nothing, and short ones.
-    """
+    """Catches a reply that reads another's blocks, or whose bits depend on how many read with it: samples of one long
+    prompt, a longer one with the same beginning, some that share nothing, and short ones; and blocks that nobody gives
+    back."""
     long = story(5, 700)
-    assert model.prompt_tokens((Message("user", long),)) > 2 * LONG_PREFIX
-    asked = [(long, 20, seed, GROUP + 3) for seed in range(GROUP + 3)]
-    asked += [(long + story(6, 90), 70, seed, 3) for seed in range(3)]
-    asked += [(story(seed, 30), 9, seed, 3) for seed in range(3)]
-    asked += [(story(7 + seed, 600), 9, seed, 1) for seed in range(3)]
-    requests = [Generate((Message("user", text),), most, 1.0, seed, None, count) for text, most, seed, count in asked]
+    asked = [(long, 20, seed) for seed in range(11)]
+    asked += [(long + story(6, 90), 70, seed) for seed in range(3)]
+    asked += [(story(seed, 30), 9, seed) for seed in range(3)]
+    asked += [(story(7 + seed, 600), 9, seed) for seed in range(3)]
+    requests = [Generate((Message("user", text),), most, 1.0, seed) for text, most, seed in asked]
     requests += [Generate((Message("user", long),), 20, 0.0, 0)]
-    with patch.object(SharedPrefixes, "read", autospec=True, side_effect=SharedPrefixes.read) as read:
-        together = ask(model, requests)
-    sharing = max(len(call.args[2]) for call in read.call_args_list)
-    assert sharing == GROUP + 3 + 3  # those that say so and are long enough, and no others
+    together = ask(model, requests)
     assert len({reply.text for reply in together}) > len(together) // 2
     assert together == [ask(model, [request])[0] for request in requests]
+    model.prefiller.clear()
+    assert model.pool.available == model.pool.count
+
+
+def test_samples_of_one_prompt_hold_its_blocks_once(model: HFModel) -> None:
+    """Catches a copy of the prompt for each reply, which long histories have no room for."""
+    model.prefiller.clear()
+    ids = np.array(model.tokenizer.chat((Message("user", story(8, 500)),)), dtype=np.int32)
+    with torch.inference_mode():
+        prefilled = model.prefiller.run([ids] * 9, None, keep=True)
+        replies = [Reply(None, one.blocks, len(ids), 3, 0.0, random.Random(0), [0]) for one in prefilled]
+        model.decoder.admit(replies)
+    shared = len(ids) // BLOCK
+    assert len({tuple(reply.blocks[:shared]) for reply in replies}) == 1
+    assert len({block for reply in replies for block in reply.blocks[shared:]}) >= 9
+    assert model.pool.count - model.pool.available <= shared + 1 + 9 * 2
+    model.decoder.clear()
 
 
 def test_samples_follow_the_model(tiny: Path) -> None:
@@ -262,16 +274,23 @@ def test_fingerprints_follow_content(tiny: Path, tiny_adapters: dict[str, str], 
         asyncio.run(model.close())
 
 
-def test_the_prefix_cache_keeps_its_limit_and_the_answers(tiny: Path) -> None:
-    """Catches a prefix cache that grows without bound, and answers that change when blocks are evicted."""
-    model = hf(tiny)
-    requests = [Choose((Message("user", story(number, 150)),), LABELS[:5]) for number in range(12)]
+def test_a_small_pool_keeps_the_answers(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches answers that change when blocks are given to other prompts, or texts that wait for ever for blocks."""
+    requests: list[Generate | Choose] = [
+        Choose((Message("user", story(number, 150)),), LABELS[:5]) for number in range(12)
+    ]
+    requests += [Generate((Message("user", story(number, 150)),), 30, 1.0, number) for number in range(40)]
+    model = hf(tiny, context_length=1024)
     free = ask(model, requests)
-    model.prefiller.cache = PrefixCache(limit=6 * BLOCK * model.packed.token_bytes)
-    assert ask(model, requests) == free
-    assert 0 < model.prefiller.cache.size <= model.prefiller.cache.limit
-    asyncio.run(model.close())
-    assert model.prefiller.cache.size == len(model.prefiller.cache) == 0  # a study opens many models in one process
+    monkeypatch.setattr(checkpoint, "MOST_KV", 0)
+    small = hf(tiny, context_length=1024)
+    assert small.pool.count == 2 * 1024 // BLOCK + 2 < model.pool.count
+    assert ask(small, requests) == free
+    assert 0 < small.pool.kept < small.pool.count
+    for one in (model, small):
+        asyncio.run(one.close())
+        assert one.pool.kept == 0  # a study opens many models in one process
+        assert one.pool.available == one.pool.count
 
 
 def test_the_likelihood_of_a_reply_is_that_of_stock_transformers(model: HFModel, tiny: Path) -> None:
@@ -288,10 +307,10 @@ def test_the_likelihood_of_a_reply_is_that_of_stock_transformers(model: HFModel,
             logits = stock(torch.tensor([prompt + ids])).logits[0].double()
         scores = torch.log_softmax(logits, -1)[len(prompt) - 1 : -1]
         wanted = [scores[place, token].item() for place, token in enumerate(ids)]
-        near = 1e-3 if model.packed.dtype == torch.float32 else 0.3
+        near = 1e-3 if " float32 " in model.numerics else 0.3
         assert len(found.logprobs) == len(found.starts) == len(found.best) == len(ids)
         assert max(abs(a - b) for a, b in zip(found.logprobs, wanted, strict=True)) < near
-        if model.packed.dtype == torch.float32:
+        if " float32 " in model.numerics:
             assert list(found.best) == (scores.argmax(-1) == torch.tensor(ids)).tolist()
         assert found.starts[0] == 0
         assert list(found.starts) == sorted(found.starts)

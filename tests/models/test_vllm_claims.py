@@ -121,21 +121,16 @@ def test_a_claim_that_cannot_hold_is_refused_at_once(tiny: Path, monkeypatch: py
         load_vllm(settings(tiny, batch_invariant=True))
 
 
-def test_the_claim_binds_the_hf_backend_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a GPU on which a batch changes bits, tolerated although the configuration says that it must not."""
+def test_the_hf_backend_is_refused_a_gpu_and_a_machine_where_a_batch_changes_bits(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches a study that runs on a CPU although a GPU was asked for, and one whose numbers hang on the batch."""
+    with pytest.raises(ModelError, match=r'hf runs on the CPU.*device = "cuda"; set backend = "vllm" for a GPU\.$'):
+        load_model(ModelConfig(backend="hf", path=str(tiny), device="cuda"))
+    monkeypatch.setattr(checkpoint, "PROVEN", set())
     monkeypatch.setattr(checkpoint, "same_in_batch", lambda model, adapter: False)
-    monkeypatch.setattr(checkpoint, "agrees_with_stock", lambda model, causal: True)
-    model: Any = SimpleNamespace(
-        adapters=SimpleNamespace(shapes={}),
-        weights="none",
-        packed=SimpleNamespace(ways=lambda: ["lean"], take=lambda way: True, let_go=lambda: None),
-        prefiller=SimpleNamespace(clear=lambda: None),
-        context_length=512,
-    )
-    with pytest.raises(ModelError, match="alone and in a batch on cuda, and its configuration says"):
-        checkpoint._settle(model, None, ModelConfig(threads=1, batch_invariant=True), "cuda")
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a card")
-    assert "invariant=False" in checkpoint._settle(model, None, ModelConfig(threads=1), "cuda")
+    with pytest.raises(ModelError, match="answers differently alone and in a batch"):
+        load_model(ModelConfig(backend="hf", path=str(tiny), dtype="float32"))
 
 
 def test_a_pinned_hub_model_needs_its_revision(tiny: Path) -> None:

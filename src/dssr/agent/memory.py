@@ -61,13 +61,11 @@ class Kit(Record, frozen=True):
     seconds: float = WRITE_SECONDS
     """Most that one write of a user's memory may take, the model's time not counted."""
 
-    async def generate(
-        self, messages: Sequence[Message], temperature: float | None = None, index: int = 0, samples: int = 1
-    ) -> str:
+    async def generate(self, messages: Sequence[Message], temperature: float | None = None, index: int = 0) -> str:
         """The model's reply to one request, at most the budget's tokens long.
 
         Its seed comes from the request and from `index`, the number of the sample: equal requests give equal replies,
-        whichever episode asks. `samples` says how many of the request are asked together.
+        whichever episode asks.
         """
         heat = self.temperature if temperature is None else temperature
         first = seed_of(self.seed, [(message.role, message.content) for message in messages])
@@ -77,7 +75,6 @@ class Kit(Record, frozen=True):
             temperature=heat,
             seed=(first + index) % (1 << SEED_BITS) if heat > 0 else 0,
             adapter=self.adapter,
-            samples=samples if heat > 0 else 1,
         )
         return (await self.model.generate(request)).text
 
@@ -179,14 +176,14 @@ class Prompted:
         """One reply to the step's request, at the temperature of the kit."""
         return await self.sample(view, previous, self.kit.temperature, 0)
 
-    async def sample(self, view: View, previous: str, temperature: float, index: int, samples: int = 1) -> str:
-        """Reply number `index` of `samples` asked together; equal requests give equal replies, whoever asks."""
-        return await self.kit.generate(self.messages(view, previous), temperature, index, samples)
+    async def sample(self, view: View, previous: str, temperature: float, index: int) -> str:
+        """Reply number `index`; equal requests give equal replies, whoever asks."""
+        return await self.kit.generate(self.messages(view, previous), temperature, index)
 
     async def samples(self, view: View, previous: str, temperature: float, count: int) -> list[str]:
         """So many replies asked together, as `sample` gives each; the request, which may be long, is made once."""
         messages = self.messages(view, previous)
-        return await asyncio.gather(*(self.kit.generate(messages, temperature, index, count) for index in range(count)))
+        return await asyncio.gather(*(self.kit.generate(messages, temperature, index) for index in range(count)))
 
     def messages(self, view: View, previous: str) -> tuple[Message, ...]:
         """The request for one step, checked to hold its own fields and nothing of the reader's."""

@@ -283,9 +283,7 @@ class CandidateScorer:
         view, previous = self.request(point)
         count, heat = self.sampling.candidates, self.sampling.temperature
         with self.watch.at(point.step):
-            replies = await asyncio.gather(
-                *(self.memory.sample(view, previous, heat, index, count) for index in range(count))
-            )
+            replies = await asyncio.gather(*(self.memory.sample(view, previous, heat, index) for index in range(count)))
         states = [enforce(reply, self.budget, self.agent.tokenizer).state for reply in replies]
         for state in states:
             self.watch.wrote(state)

@@ -31,9 +31,6 @@ class Generate(Record, frozen=True):
     seed: int
     adapter: str | None = None
     """Name under which the adapter was loaded; None for the base model."""
-    samples: int = 1
-    """How many samples of this prompt are asked together, this one included: an engine may then read the prompt's keys
-    once for all of them. It may change the last bits of an answer, so it is part of the request."""
 
 
 class Generated(Record, frozen=True):

@@ -350,7 +350,6 @@ class CachedModel:
         else:
             seed = request.seed if request.temperature > 0 else 0
             parts = ("generate", request.messages, request.max_tokens, request.temperature, seed)
-            parts += (request.samples,) if request.samples > 1 else ()
         return self._digest((self._print(request.adapter), parts))
 
     def _print(self, adapter: str | None) -> bytes:

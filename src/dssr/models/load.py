@@ -233,8 +233,6 @@ def _convert(source: Path, folder: Path) -> None:
 DECIDING = ("ATEN_", "DNNL_", "GOMP_", "KMP_", "MKL_", "OMP_", "ONEDNN_", "OPENBLAS_", "TORCH")
 """How environment variables begin that may change threads or kernels, and so bits."""
 LIBRARIES = ("torch", "transformers", "tokenizers", "peft", "numpy")
-GPUS = ("/proc/driver/nvidia", "/dev/dxg", "/dev/kfd")
-"""One of these is there where torch may find a GPU."""
 
 
 class Settled(Record, frozen=True):
@@ -330,11 +328,11 @@ def _when_needed(config: ModelConfig, key: bytes | None, cache: Cache | None) ->
 
 def _settled_key(config: ModelConfig) -> bytes | None:
     """Of all that decides what a load settles, told without torch; None for a model that is always loaded at once: of
-    another backend, of a hub, or on a GPU."""
-    if config.backend != "hf" or config.device not in ("auto", "cpu"):
+    another backend, or of a hub."""
+    if config.backend != "hf":
         return None
     folders = [Path(weights_folder(path)) for path in (config.path, *config.adapters.values())]
-    if not all(folder.is_dir() for folder in folders) or any(Path(place).exists() for place in GPUS):
+    if not all(folder.is_dir() for folder in folders):
         return None
     here = Path(__file__).parent
     cpu = Path("/proc/cpuinfo")
@@ -343,7 +341,7 @@ def _settled_key(config: ModelConfig) -> bytes | None:
         "settled",
         msgspec.to_builtins(config),
         [(file.name, file_digest(file)) for folder in folders for file in sorted(folder.iterdir()) if file.is_file()],
-        file_digest(*sorted(here.glob("*.py")), *sorted((here / "engine").glob("*.py"))),
+        file_digest(*sorted(here.glob("*.py")), *sorted((here / "engine").glob("*.[cp][py]*"))),
         [version(name) for name in LIBRARIES],
         sorted({line for line in about if not cpu.exists() or line.startswith(("model name", "flags", "Features"))}),
         platform.machine(),

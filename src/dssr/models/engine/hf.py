@@ -12,9 +12,10 @@ from dssr.errors import ModelError
 from dssr.models.adapters import Adapters
 from dssr.models.base import Choose, Chosen, Generate, Generated, Likelihood, Message, TokenScores
 from dssr.models.engine.batching import Batcher, PendingRequest, RequestQueue, give_back
+from dssr.models.engine.blocks import FLOAT, BlockPool, Ids, blocks_for
 from dssr.models.engine.decode import MOST_REPLIES, Decoder, Reply
 from dssr.models.engine.network import PackedModel
-from dssr.models.engine.prefill import Block, Ids, Prefiller, PrefixCache, sort_key
+from dssr.models.engine.prefill import Prefiller, sort_key
 from dssr.models.tokenizers import HFTokenizer, label_ids
 from dssr.seeds import digest_of
 from dssr.types import LABELS
@@ -72,8 +73,11 @@ class HFModel:
         self.labels = label_ids(tokenizer)
         self.batcher: Batcher[Tokenized] = Batcher(self.run)
         self.packed = PackedModel(model, adapters, context_length, [self.labels[label] for label in LABELS])
-        self.prefiller = Prefiller(self.packed, PrefixCache(kv_bytes), batch_tokens)
-        self.decoder = Decoder(self.packed, _ends(model, tokenizer), kv_bytes)
+        # A prompt and the one before it must fit, however long.
+        count = max(kv_bytes // (self.packed.block_numbers * FLOAT), 2 * blocks_for(context_length) + 2)
+        self.pool = BlockPool(self.packed.block_numbers, count)
+        self.prefiller = Prefiller(self.packed, self.pool, batch_tokens)
+        self.decoder = Decoder(self.packed, self.pool, _ends(model, tokenizer))
         self._choices: list[PendingRequest[Tokenized]] = []
         self._texts: list[PendingRequest[Tokenized]] = []
         self._given: list[PendingRequest[Tokenized]] = []
@@ -120,7 +124,7 @@ class HFModel:
         """Stop batching and free the memory of caches."""
         self.batcher.close()
         self.prefiller.clear()
-        self.decoder.release()
+        self.pool.release()
         give_back()
 
     def _tokenized(self, request: Generate | Choose | Likelihood, reply: int) -> Tokenized:
@@ -184,7 +188,7 @@ class HFModel:
             scores = self.packed.logits(states[first : first + SCORED_AT_ONCE]).double()
             if not torch.isfinite(scores.amax(-1)).all():
                 return None
-            tokens = torch.tensor(reply[first : first + SCORED_AT_ONCE].tolist(), device=scores.device)
+            tokens = torch.tensor(reply[first : first + SCORED_AT_ONCE].tolist())
             mine = scores.gather(1, tokens[:, None])[:, 0]
             logprobs += (mine - scores.logsumexp(-1)).tolist()
             best += (mine >= scores.amax(-1)).tolist()
@@ -201,45 +205,35 @@ class HFModel:
 
     def _write_all(self, adapter: str | None) -> None:
         """Writes the texts of one adapter until none is left; those that wait take the places of those that end."""
-        ready: list[Reply] = []
         while True:
             waiting = [one for one in self._texts if one.item.adapter == adapter]
-            free = MOST_REPLIES - self.decoder.active - len(ready)
-            if waiting and (free >= MOST_REPLIES // 8 or not (self.decoder.active or ready)):
+            under_way = len(self.decoder.replies)
+            if not waiting and not under_way:
+                return
+            if waiting and under_way <= MOST_REPLIES - MOST_REPLIES // 8:
                 waiting.sort(key=lambda one: sort_key(one.item.ids))
-                starting = waiting[:free]
+                starting = waiting[: self.decoder.fitting([(one.item.ids, _most(one)) for one in waiting])]
                 started = {id(one) for one in starting}
                 self._texts = [one for one in self._texts if id(one) not in started]
-                self.packed.use(adapter)
-                ready += self._start(starting, adapter)
-            fitting = self.decoder.room(ready)
-            if fitting or self.decoder.wasteful():
-                self.decoder.admit(ready[:fitting])
-                ready = ready[fitting:]
-            if not self.decoder.active and not ready and not waiting:
-                return
-            self.packed.use(adapter)
-            self._decode()
+                self._start(starting, adapter)
+            for _ in range(STEPS):
+                if not self.decoder.replies:
+                    break
+                for reply in self.decoder.step():
+                    self._answer_text(reply)
 
-    def _start(self, pending: list[PendingRequest[Tokenized]], adapter: str | None) -> list[Reply]:
-        """Computes the prompts and each reply's first token; returns the replies that go on."""
+    def _start(self, pending: list[PendingRequest[Tokenized]], adapter: str | None) -> None:
+        """Computes the prompts and each reply's first token; those that go on join the others."""
+        if not pending:
+            return
+        self.packed.use(adapter)
         prefilled = self.prefiller.run([one.item.ids for one in pending], adapter, keep=True)
         replies = [_reply(one, done.blocks) for one, done in zip(pending, prefilled, strict=True)]
         self.decoder.sample(replies, torch.stack([done.state for done in prefilled]))
+        self.decoder.admit(replies)
         for reply in replies:
             if reply.done:
                 self._answer_text(reply)
-        return [reply for reply in replies if not reply.done]
-
-    def _decode(self) -> None:
-        for _ in range(STEPS):
-            going = [reply for reply in self.decoder.replies if not reply.done]
-            if not going:
-                return
-            self.decoder.step()
-            for reply in going:
-                if reply.done:
-                    self._answer_text(reply)
 
     def _answer_text(self, reply: Reply) -> None:
         if reply.broken:
@@ -248,11 +242,16 @@ class HFModel:
             reply.request.answer(Generated(self.tokenizer.decode(reply.tokens), len(reply.tokens)))
 
 
-def _reply(one: PendingRequest[Tokenized], blocks: list[Block]) -> Reply:
+def _reply(one: PendingRequest[Tokenized], blocks: list[int]) -> Reply:
     request = one.item.request
     assert isinstance(request, Generate)
     noise = random.Random(request.seed)
-    return Reply(one, blocks, len(one.item.ids), request.max_tokens, request.temperature, request.samples, noise)
+    return Reply(one, blocks, len(one.item.ids), request.max_tokens, request.temperature, noise)
+
+
+def _most(one: PendingRequest[Tokenized]) -> int:
+    assert isinstance(one.item.request, Generate)
+    return one.item.request.max_tokens
 
 
 def _ends(model: Any, tokenizer: HFTokenizer) -> frozenset[int]:
