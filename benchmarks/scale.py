@@ -22,8 +22,8 @@ from benchmarks.common import Ratio, cpu_seconds, faster
 from dssr.scale.shards import finish
 from dssr.types import Standing, Workers
 
-MEMORIES = ("summary", "slots", "guide")
-BUDGETS = (64, 128)
+MEMORIES = ("summary", "slots", "belief", "guide")
+BUDGETS = (64, 96, 128, 192)
 WORKERS, GAMES = 64, 45
 
 

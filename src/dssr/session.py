@@ -37,7 +37,7 @@ from dssr.record.cost import Meter
 from dssr.record.run import Run, now
 from dssr.record.seal import Approval, Evaluation, Seal
 from dssr.scale.cluster import ARCHIVE, Cluster, Parcel, RayWorker, config_there, parcels_of
-from dssr.scale.processes import ProcessWorker, on_gpu, processes_for
+from dssr.scale.processes import ProcessWorker, processes_for
 from dssr.scale.shards import AT_ONCE, Dispatch, ThisProcess, Work, Worker, cut, each
 from dssr.seeds import digest_of
 from dssr.types import Counts, Job, Played, Progress, Split, Standing, Workers
@@ -349,7 +349,7 @@ class Session:
         here = self._given is not None or main
         cluster = None if here else self._cluster
         if cluster is not None:
-            gpus = any(on_gpu(one) for one in (self.config.writer_model, self.config.reads_with))
+            gpus = any(one.backend == "vllm" for one in (self.config.writer_model, self.config.reads_with))
             count = max(1, min(self.workers.count or cluster.room(gpus), shards))
         else:
             count = 1 if here else processes_for(self.config, self.workers.count, shards)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from dssr.config import Config, ModelConfig
+from dssr.config import Config
 from dssr.errors import DssrError, UsageError, WorkerError
 from dssr.models.load import weights_folder
 from dssr.scale.shards import LostWorkerError, Work
@@ -352,7 +352,7 @@ def processes_for(config: Config, asked: int | None, shards: int) -> int:
                 f"{asked} workers would each load an engine onto the same GPU; use one, or --ray for more."
             )
         return 1
-    elsewhere = any(model.backend == "server" or on_gpu(model) for model in models)
+    elsewhere = any(model.backend == "server" for model in models)
     return 1 if asked is None and elsewhere else count_of(asked, shards, worker_bytes(config))
 
 
@@ -365,11 +365,3 @@ def worker_bytes(config: Config) -> int:
     computed = {one.path for one in (config.writer_model, config.reads_with) if one.backend == "hf"}
     files = [file for path in computed for file in Path(weights_folder(path)).glob("*.safetensors")]
     return BARE + len(computed) * COMPUTING + 2 * sum(file.stat().st_size for file in files)
-
-
-def on_gpu(model: ModelConfig) -> bool:
-    """Whether a model is computed on a GPU."""
-    torch = sys.modules.get("torch")  # loaded, if a model of this kind is
-    if model.backend == "vllm":
-        return True
-    return model.backend == "hf" and model.device != "cpu" and torch is not None and torch.cuda.is_available()

@@ -29,7 +29,7 @@ from dssr.models.tokenizers import open_tokenizer
 
 ENGINE = 7
 """Raised whenever the same weights may give other bits than before, so that stored answers are not mixed."""
-LEAST_KV, MOST_KV = 2**27, 2**30
+LEAST_KV, MOST_KV = 2**27, 2**29
 """Bounds of the memory for keys and values, in bytes; between them a quarter of what is free."""
 CASES = (BLOCK // 3, BLOCK + 9, BLOCK, 2 * BLOCK + 17, 6 * BLOCK + 5, 6 * BLOCK + 5, 7 * BLOCK, 9 * BLOCK + 3)
 """Lengths of the prompts that a model is tried with, of one text: around the ends of blocks, two alike, and more rows

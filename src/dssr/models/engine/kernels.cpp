@@ -22,7 +22,6 @@ enum {
     BLOCK = 64,             // positions in a block of keys and values
     TILE = 6,               // queries that look at a block together
     QUERIES = 8 * TILE,     // queries that go through a sequence together, so that a block is fetched once for them
-    MOST_WIDTH = 256,       // of a head
     CHUNK = WIDE * LANES,   // keys, or parts of a value, that are computed together
 };
 
@@ -196,8 +195,8 @@ struct Query {
     float most;       // score so far
     vec total;        // of the weights
     int row, keys;    // keys: that it sees of the block in question
+    const float *asked;
     float *out;       // the weighted values so far, in the end divided by the total
-    float asked[MOST_WIDTH];
 };
 
 // Scores of R queries for a block's keys.
@@ -277,29 +276,29 @@ static void look_together(int count, Query *q, const float *block, int width) {
     }
 }
 
-// Attention of the rows from `first` on: queries [rows][heads][width], a row `step` numbers long, into out [rows][heads][width].
-static void attend(const Shape &s, const Held &held, int number, int first, int rows, const float *queries, long step,
+// Attention of the rows from `first` on: from queries [rows][heads][width], which are scaled where they stand and whose
+// rows are `step` numbers long, into out [rows][heads][width].
+static void attend(const Shape &s, const Held &held, int number, int first, int rows, float *queries, long step,
                    float *out) {
-    int group = s.heads / s.key_heads;
-    long wide = (long)s.heads * s.width;
-    Query q[QUERIES];
-    for (int h = 0; h < s.key_heads; h++)
-        for (int from = first * group; from < rows * group; from += QUERIES) {
-            int count = rows * group - from < QUERIES ? rows * group - from : QUERIES, places = 0;
-            for (int i = 0; i < count; i++) {
-                int row = (from + i) / group, head = h * group + (from + i) % group;
-                q[i].row = row;
-                q[i].most = -INFINITY;
-                q[i].total = vec{};
-                q[i].out = out + row * wide + head * s.width;
-                memset(q[i].out, 0, 4 * s.width);
-                for (int k = 0; k < s.width; k++)
-                    q[i].asked[k] = queries[row * step + head * s.width + k] * (s.scale * LOG2E);
-                int seen = held.positions[row] / BLOCK + 1;
-                if (seen > places) places = seen;
+    int group = s.heads / s.key_heads, together = QUERIES / group ? QUERIES / group : 1;
+    Query all_heads[s.key_heads * (together * group)];
+    for (int from = first; from < rows; from += together) {
+        int until = from + together < rows ? from + together : rows, count = (until - from) * group, places = 0;
+        for (int row = from; row < until; row++) {
+            int seen = held.positions[row] / BLOCK + 1;
+            if (seen > places) places = seen;
+            for (int head = 0; head < s.heads; head++) {
+                Query &q = all_heads[head / group * count + (row - from) * group + head % group];
+                float *asked = queries + row * step + head * s.width;
+                for (int i = 0; i < s.width; i++) asked[i] *= s.scale * LOG2E;
+                q = {-INFINITY, vec{}, row, 0, asked, out + ((long)row * s.heads + head) * s.width};
+                memset(q.out, 0, 4 * s.width);
             }
-            for (int place = 0; place < places; place++)
-                for (int i = 0, n; i < count; i += n) {  // those in a row that look at the same block
+        }
+        for (int place = 0; place < places; place++)
+            for (int h = 0; h < s.key_heads; h++) {
+                Query *q = all_heads + h * count;
+                for (int i = 0, n; i < count; i += n) {  // those next to each other that look at the same block
                     const float *block = nullptr;
                     for (n = 0; n < TILE && i + n < count; n++) {
                         int row = q[i + n].row, keys = held.positions[row] + 1 - place * BLOCK;
@@ -310,11 +309,12 @@ static void attend(const Shape &s, const Held &held, int number, int first, int 
                     }
                     if (block) look_together(n, q + i, block, s.width);
                 }
-            for (int i = 0; i < count; i++) {
-                float total = sum(q[i].total);
-                for (int k = 0; k < s.width; k += LANES) store(q[i].out + k, load(q[i].out + k) / total);
             }
+        for (int i = 0; i < s.key_heads * count; i++) {
+            float total = sum(all_heads[i].total), *to = all_heads[i].out;
+            for (int k = 0; k < s.width; k += LANES) store(to + k, load(to + k) / total);
         }
+    }
 }
 
 extern "C" {
@@ -328,7 +328,7 @@ void dssr_apply(const Linear *l, const float *rows, int count, float *out, float
 }
 
 // Keeps the keys and values of rows, then lets their queries look.
-void dssr_attend(const Shape *s, int number, int rows, const float *queries, const float *keys, const float *values,
+void dssr_attend(const Shape *s, int number, int rows, float *queries, const float *keys, const float *values,
                  float *pool, const int32_t *tables, long stride, const int32_t *positions, float *out) {
     long layer = 2L * s->key_heads * BLOCK * s->width;
     Held held = {pool, s->layers * layer, layer, tables, stride, positions};

@@ -12,8 +12,6 @@ from dssr.errors import ModelError
 
 BLOCK = 64
 """Positions in a block of keys and values, as in `kernels.cpp`."""
-MOST_WIDTH = 256
-"""Of a head, as in `kernels.cpp`."""
 LEVELS = {"AVX512": "v4", "AVX2": "v3"}
 """By torch's name for what the processor can do: the library built for it; for others `base`."""
 

@@ -20,7 +20,6 @@ from transformers import AttentionInterface
 from dssr.models.adapters import Adapters
 from dssr.models.engine.native import (
     BLOCK,
-    MOST_WIDTH,
     LayerFields,
     Linear,
     NetworkFields,
@@ -246,4 +245,4 @@ def _is_lean(model: Any) -> bool:
     _, _, width = shape_of(config)
     sizes = (width, int(config.hidden_size), int(config.intermediate_size))
     act = getattr(config, "hidden_act", None)
-    return act in ("silu", "swish") and width <= MOST_WIDTH and all(size == _whole_lanes(size) for size in sizes)
+    return act in ("silu", "swish") and all(size == _whole_lanes(size) for size in sizes)
