@@ -178,6 +178,35 @@ def set_aside(path: Path, good: int) -> None:
         os.fsync(file.fileno())
 
 
+class KeySet:
+    """The keys of a log. Those of one episode, `EPISODE:0000` on, are one entry: a driver has thousands of episodes,
+    and each of them dozens of steps."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        """Of every beginning: its numbers, as the bits of one."""
+        self._others: set[str] = set()
+
+    def add(self, key: str) -> None:
+        """One more."""
+        beginning, number = _parted(key)
+        if number is None:
+            self._others.add(key)
+        else:
+            self._numbers[beginning] = self._numbers.get(beginning, 0) | 1 << number
+
+    def __contains__(self, key: str) -> bool:
+        beginning, number = _parted(key)
+        return key in self._others if number is None else bool(self._numbers.get(beginning, 0) >> number & 1)
+
+
+def _parted(key: str) -> tuple[str, int | None]:
+    """What stands before a number of four digits, and the number."""
+    beginning, colon, end = key.rpartition(":")
+    plain = colon and len(end) == 4 and end.isascii() and end.isdigit()
+    return (beginning, int(end)) if plain else (key, None)
+
+
 class Log:
     """The writing side of one log file. The run's lock guarantees that there is only one."""
 
@@ -187,8 +216,8 @@ class Log:
         with told(f"Cannot open {path}"):
             self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE_FILE)
 
-    def _recover(self) -> set[str]:
-        known: set[str] = set()
+    def _recover(self) -> KeySet:
+        known = KeySet()
         good = 0
         for key, length in keys(self.path):
             known.add(key)
@@ -217,7 +246,8 @@ class Log:
         except RecordError:
             os.ftruncate(self._descriptor, end)
             raise
-        self._keys.update(key for key, _ in fresh)
+        for key, _ in fresh:
+            self._keys.add(key)
 
     def close(self) -> None:
         """Let go of the file; nothing is left to write."""

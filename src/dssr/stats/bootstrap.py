@@ -80,6 +80,8 @@ def draw(games: int, resamples: int, rng: np.random.Generator) -> Array:
 
 KEPT, BLOCK = 1 << 19, 1 << 18
 """Counts up to which draws are kept whole, those of 50 games; and how many are drawn at once of more games."""
+PARTS = 1 << 18
+"""Resampled means that are held at once, where nothing but a number is made of each resample."""
 ROWS = 64
 """Resamples of a block are a multiple of this, so that a sum has the same bits whatever the block."""
 
@@ -120,6 +122,13 @@ class Resampler(Record, frozen=True):
     def means(self, values: Array) -> Array:
         """Means over games in every resample: `[..., games]` to `[..., resamples]`."""
         return self.sums(values / values.shape[-1])
+
+    def mean_parts(self, values: Array) -> Iterator[Array]:
+        """As `means` of `[cells, games]`, a part of the resamples after the other, so that many cells need no room."""
+        few = max(ROWS, PARTS // max(len(values), 1) // ROWS * ROWS)
+        for weights in blocks(values.shape[-1], self.resamples, self.seed):
+            for first in range(0, len(weights), few):
+                yield values / values.shape[-1] @ weights[first : first + few].T
 
     def bounds(self, resampled: Array) -> tuple[Array, Array]:
         """Lower and upper percentile over the last axis, linear between order statistics (numpy's default rule)."""

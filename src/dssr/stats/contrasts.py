@@ -234,7 +234,8 @@ def spearman_over_cells(x: Array, y: Array, sampler: Resampler) -> Interval:
             f"A rank correlation needs the same three or more cells on both sides, not {x.shape} against {y.shape}."
         )
     estimate = float(spearman(_exact(x.mean(1)), _exact(y.mean(1))))
-    resampled = spearman(_exact(sampler.means(x).T), _exact(sampler.means(y).T))
+    parts = zip(sampler.mean_parts(x), sampler.mean_parts(y), strict=True)
+    resampled = np.concatenate([spearman(_exact(one.T), _exact(other.T)) for one, other in parts])
     if not np.isfinite(estimate):
         raise StatsError("There is no rank correlation: one of the two quantities is the same in every cell.")
     return sampler.interval(estimate, resampled[np.isfinite(resampled)], x.shape[1])
