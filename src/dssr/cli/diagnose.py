@@ -38,7 +38,7 @@ def demo(
     workers: options.Workers = None,
     ray: options.Ray = None,
 ) -> None:
-    """Diagnose three memories, and a trained writer if there is one, on the six games that are shipped; write the page."""
+    """Diagnose three memories, and a trained writer if there is one, on the six shipped games; write the page."""
     import msgspec
 
     import dssr
