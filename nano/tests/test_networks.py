@@ -85,7 +85,7 @@ def test_a_built_network_gives_up_only_what_is_shared(package: Path) -> None:
 def test_its_configurations_are_found() -> None:
     """Catches an entry point that leads nowhere: `nano` is what every command uses unless told otherwise."""
     shipped_here = {file.stem for file in networks.CONFIGS.glob("*.toml")}
-    assert shipped_here == {"nano", "nano-house", "nano-open", "nano-r2", "nano-small"}
+    assert shipped_here == {"nano", "nano-chains", "nano-house", "nano-open", "nano-r2", "nano-small"}
     assert shipped_here <= set(names())
     assert load_config("nano-house").writer_model.path == "nano/house-writer"
 

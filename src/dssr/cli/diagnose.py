@@ -38,19 +38,14 @@ def demo(
     workers: options.Workers = None,
     ray: options.Ray = None,
 ) -> None:
-    """Diagnose three memories, and a trained writer if there is one, on the six shipped games; write the page."""
+    """Diagnose three memories with two fillers on the six games that are shipped, and write the page."""
     import msgspec
 
     import dssr
     from dssr.measure.study import Study
     from dssr.reports.write import report
 
-    settings, shipped = dssr.load(config), dssr.load("demo")
-    writer = settings.writer_model
-    if writer.path == shipped.writer_model.path:
-        writer = msgspec.structs.replace(writer, adapters={**shipped.writer_model.adapters, **writer.adapters})
-    settings = msgspec.structs.replace(settings, games=shipped.games, writer_model=writer)
-    memories = (*DEMO_MEMORIES, *(f"dssr@{name}" for name in writer.adapters))
+    settings = msgspec.structs.replace(dssr.load(config), games=dssr.load("demo").games)
     place = out / settings.name
     budget = settings.agent.budgets[len(settings.agent.budgets) // 2]
     if (place / "summary.json").exists():
@@ -58,7 +53,7 @@ def demo(
         study = Study.load([place])
     else:
         with progress() as told:
-            asked = (settings, memories, [budget], DEMO_FILLERS)
+            asked = (settings, DEMO_MEMORIES, [budget], DEMO_FILLERS)
             study = dssr.diagnose(
                 *asked, lag=True, out=place, resume=place.exists(), workers=Workers(workers, ray), progress=told
             )
