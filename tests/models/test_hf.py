@@ -154,6 +154,24 @@ def test_samples_of_one_prompt_hold_its_blocks_once(model: HFModel) -> None:
     model.decoder.clear()
 
 
+def test_a_token_without_an_embedding_is_refused(tiny: Path, tmp_path: Path) -> None:
+    """Catches memory read beyond the embeddings, for a tokenizer that was given more tokens than its model."""
+    from transformers import AutoTokenizer
+
+    copy = tmp_path / "copy"
+    shutil.copytree(tiny, copy)
+    larger = AutoTokenizer.from_pretrained(copy)
+    larger.add_tokens(["<|later|>"])
+    larger.save_pretrained(copy)
+    model = hf(copy)
+    with pytest.raises(ModelError, match=r"has a token 4\d\d, and the model knows 4\d\d; use the tokenizer"):
+        ask(model, [Choose((Message("user", "take <|later|>"),), LABELS[:3])])
+    with pytest.raises(ModelError, match="has a token"):
+        asyncio.run(model.likelihood(Likelihood((Message("user", "take"),), "the <|later|> knife")))
+    assert ask(model, [Choose((Message("user", "take"),), LABELS[:3])])
+    asyncio.run(model.close())
+
+
 def test_samples_follow_the_model(tiny: Path) -> None:
     """Catches a biased sampler: first tokens of 2000 seeds against the model's own probabilities; a fair sampler
     misses the bound (6 standard deviations on each of the likeliest tokens) about once in 10^8."""

@@ -75,7 +75,7 @@ def agrees_with_stock(model: HFModel, causal: Any) -> bool:
 def _cases(model: HFModel) -> list[Ids]:
     """Prompts that share a prefix and one that does not."""
     rng = random.Random(0)
-    most = min(model.tokenizer.inner.vocab_size, 1 << 30) - 1
+    most = min(model.tokenizer.inner.vocab_size, model.packed.vocabulary) - 1
     shared = [rng.randint(0, most) for _ in range(max(CASES))]
     other = [rng.randint(0, most) for _ in range(BLOCK // 2)]
     longest = model.context_length - STEPS - 1

@@ -116,7 +116,7 @@ class HFModel:
         if not ids:
             return TokenScores((), (), ())
         asked = self._tokenized(request, len(ids))
-        given = Tokenized(request, asked.ids, np.array(ids, dtype=np.int32), starts)
+        given = Tokenized(request, asked.ids, self._known(ids), starts)
         result: TokenScores = await self.batcher.ask(given)
         return result
 
@@ -129,13 +129,22 @@ class HFModel:
 
     def _tokenized(self, request: Generate | Choose | Likelihood, reply: int) -> Tokenized:
         self.adapters.digest(request.adapter)
-        ids = np.array(self.tokenizer.chat(request.messages), dtype=np.int32)
+        ids = self._known(self.tokenizer.chat(request.messages))
         if len(ids) + reply > self.context_length:
             raise ModelError(
                 f"The prompt has {len(ids)} tokens and the reply up to {reply}, but {self.name} takes "
                 f"{self.context_length} in all; shorten the prompt or raise context_length."
             )
         return Tokenized(request, ids)
+
+    def _known(self, ids: Sequence[int]) -> Ids:
+        """Refuses tokens of a tokenizer that is larger than the model."""
+        if ids and max(ids) >= self.packed.vocabulary:
+            raise ModelError(
+                f"The tokenizer of {self.name} has a token {max(ids)}, and the model knows {self.packed.vocabulary}; "
+                "use the tokenizer that it was trained with."
+            )
+        return np.array(ids, dtype=np.int32)
 
     # What follows runs in the engine's thread.
 

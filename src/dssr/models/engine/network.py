@@ -169,6 +169,8 @@ class PackedModel:
         _, keys, width = shape_of(model.config)
         self.block_numbers = int(model.config.num_hidden_layers) * 2 * keys * BLOCK * _whole_lanes(width)
         """Of the keys and values of one block."""
+        self.vocabulary = int(model.get_input_embeddings().weight.shape[0])
+        """Tokens that have an embedding; the compiled part looks no number up that is not below it."""
         self.tokens = 0
         """Rows computed so far, without padding."""
         rope = (getattr(model.config, "rope_parameters", None) or {}).get("rope_type", "default")
