@@ -83,6 +83,9 @@ STAGES = {
     "valid": StageView(
         "The validation grid", "Formats, budgets and fillers, with the measured lag; prompted writers.", (), TEST_TABLES
     ),
+    "lag": StageView(
+        "The write-time formats", "What gates look at on validation games, with the measured lag.", (), TEST_TABLES
+    ),
     "pilot": StageView(
         "The protocol pilot",
         "Is filler lag? Only if it neither shows the facts again nor precedes them.",

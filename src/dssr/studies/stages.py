@@ -308,6 +308,8 @@ async def _report(study: WholeStudy) -> Done:
     apart = ["test-frontier"] if fewer is None or fewer >= study.config.games.test else ["test-wide", "test-frontier"]
     made["test"] = [path for path in opened if Path(path).name not in apart]
     made |= {name: [path for path in opened if Path(path).name == name] for name in apart}
+    if study.config.study.lag_games != study.config.study.wide_games:
+        made |= {stage: study.runs_of(name) for stage, name in (("valid", "grid"), ("lag", "lag"))}
     sources = StudySources(study.config.name, made, str(ledger_of(study.config).path), study.roles)
     study_report(sources, study.out / "report")
     return Done(facts={"page": "report/index.html"})

@@ -301,10 +301,9 @@ class WholeStudy:
         )
 
     def lag(self) -> Asked:
-        """The write-time formats at the gates' budget, with their lags; episodes are those of the grid."""
-        gates = self.config.gates
-        wide = self.config.study.wide_games
-        return Asked("lag", self.first, gates.formats, (gates.budget,), self.config.protocol.fillers, wide, lag=True)
+        """The write-time formats at the gates' budget, with their lags; on the games of the grid its episodes."""
+        gates, games = self.config.gates, self.config.study.lag_games
+        return Asked("lag", self.first, gates.formats, (gates.budget,), self.config.protocol.fillers, games, lag=True)
 
     def pilot(self) -> list[Asked]:
         """One diagnosis per protocol."""
