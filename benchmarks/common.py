@@ -4,9 +4,11 @@ Times are CPU seconds of the process, its threads and its children: on a machine
 says how busy they are. Run with OMP_NUM_THREADS=1, so that threads that only wait for each other do not count as work.
 """
 
+import ctypes
 import gc
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -78,6 +80,64 @@ def _once(work: Callable[[], object]) -> float:
     begin = cpu_seconds()
     work()
     return cpu_seconds() - begin
+
+
+class Spent(Record, frozen=True):
+    """CPU seconds of a command and of all processes that came from it, whoever started them or outlived whom."""
+
+    root: float
+    """Of the command's own process."""
+    branches: tuple[float, ...]
+    """Of each process that does shards, with those under it: the most first."""
+    total: float
+
+
+ORPHANS_COME_HERE, LOOK = 36, 0.1
+"""Linux: the option of `prctl` with which orphans of our children become our children; seconds between two looks."""
+
+
+def spent_by(command: Sequence[str], marks: Sequence[str], env: Mapping[str, str]) -> Spent:
+    """Run a command and watch all that it starts. `marks`: a process with one of them in its command line is a branch.
+
+    Watched from outside and by the clock: Ray's processes outlive those that started them, and nobody waits for them,
+    so what the system sums up for finished children says nothing of them.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(ORPHANS_COME_HERE, 1, 0, 0, 0)
+    here = psutil.Process()
+    before = set(here.children(recursive=True))
+    root = psutil.Popen(command, env={**os.environ, **env})
+    used: dict[psutil.Process, float] = {}
+    above: dict[psutil.Process, psutil.Process | None] = {}
+    marked: set[psutil.Process] = set()
+    under = [root]
+    while root.poll() is None or under:
+        under = [one for one in here.children(recursive=True) if one not in before]
+        for one in under:
+            try:
+                with one.oneshot():
+                    if one.status() == psutil.STATUS_ZOMBIE:
+                        if one.ppid() == here.pid and one.pid != root.pid:
+                            os.waitpid(one.pid, os.WNOHANG)
+                        continue
+                    times = one.cpu_times()
+                    used[one] = times.user + times.system
+                    above.setdefault(one, one.parent())
+                    if any(mark in " ".join(one.cmdline()) for mark in marks):
+                        marked.add(one)
+            except (psutil.Error, ChildProcessError):  # it has ended meanwhile
+                continue
+        time.sleep(LOOK)
+    if root.returncode:
+        raise RuntimeError(f"{' '.join(command)} ended with {root.returncode}")
+
+    def branch_of(one: psutil.Process | None) -> psutil.Process | None:
+        while one is not None and one not in marked:
+            one = above.get(one)
+        return one
+
+    branches = [sum(cpu for one, cpu in used.items() if branch_of(one) == branch) for branch in marked]
+    return Spent(used.get(root, 0.0), tuple(sorted(branches, reverse=True)), sum(used.values()))
 
 
 def faster(name: str, ours: float, baseline: float, baseline_name: str, goal: float | None) -> Ratio:

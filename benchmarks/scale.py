@@ -1,47 +1,35 @@
 """Workers: what a second one gains, what Ray adds, and how well many would be used.
 
-The scripted model answers: it computes least, so what the splitter itself costs shows most. Gains are in CPU time, as
-others may use the machine: the work of one worker alone, against that of the busier of two, its start included. That is
-the wall time of both on cores of their own.
+The scripted model answers: it computes least, so what the splitter itself costs shows most. Everything is in CPU time,
+as others may use the machine. One worker is a process that does all; of two, the driver and the busier worker with its
+game count, one after the other, starts included: that is the wall time of both on cores of their own. What Ray adds is
+the time of *all* processes, its daemons too, against all of plain workers. `python -m benchmarks.scale WORK HOW` is one
+such run.
 
 The schedule of 64 workers is simulated, with these assumptions: the shards of the published grid (6 memories × 3
 budgets and `full`, 45 games, all walks) take what shards of the same memory and budget took here on one of the demo's
 games; every worker is as fast as this one and does one shard after the other; handing out a shard takes no time.
 """
 
+import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import psutil  # type: ignore[import-untyped]
 
 import dssr
-from benchmarks.common import Ratio, cpu_seconds, faster
+from benchmarks.common import Ratio, Spent, cpu_seconds, faster, spent_by
 from dssr.scale.shards import finish
-from dssr.types import Standing, Workers
+from dssr.types import Workers
 
 MEMORIES = ("summary", "slots", "belief", "guide")
-BUDGETS = (64, 96, 128, 192)
+BUDGETS = (64, 80, 96, 112, 128, 160, 192, 224, 256)
+POINTS = 144
 WORKERS, GAMES = 64, 45
-
-
-class Watch:
-    """CPU seconds of every worker and the game it plays, looked at whenever the driver speaks."""
-
-    def __init__(self, mark: str) -> None:
-        self.mark = mark
-        self.seen: dict[int, float] = {}
-
-    def __call__(self, standing: Standing) -> None:
-        for child in psutil.Process().children(recursive=True):
-            try:
-                if self.mark in " ".join(child.cmdline()):
-                    every = [child.cpu_times(), *(one.cpu_times() for one in child.children(recursive=True))]
-                    self.seen[child.pid] = sum(one.user + one.system for one in every)
-            except psutil.Error:  # it has ended meanwhile
-                continue
+HOW = {"one": Workers(1), "processes": Workers(2), "actors": Workers(2, "local")}
+MARKS = ("dssr.scale.processes", "ray::Actor")
+"""In the command line of a worker process, and of an actor of Ray."""
 
 
 def config_in(folder: Path) -> dssr.Config:
@@ -53,30 +41,19 @@ def config_in(folder: Path) -> dssr.Config:
     )
 
 
-def diagnosis(config: dssr.Config, workers: Workers, progress: Callable[[Standing], None]) -> Any:
-    """The work of the first row."""
-    return dssr.diagnose(config, MEMORIES, BUDGETS, workers=workers, progress=progress)
+def work(what: str, config: dssr.Config, workers: Workers) -> None:
+    """A diagnosis; or candidates of write points, scored and played to the end."""
+    if what == "diagnose":
+        dssr.diagnose(config, MEMORIES, BUDGETS, workers=workers)
+    else:
+        dssr.continuation(config, points=POINTS, workers=workers)
 
 
-def scoring(config: dssr.Config, workers: Workers, progress: Callable[[Standing], None]) -> Any:
-    """Candidates of write points: scored, and played to the end."""
-    return dssr.continuation(config, points=96, workers=workers, progress=progress)
-
-
-def alone(work: Callable[..., Any], folder: Path) -> float:
-    """CPU seconds of one worker: this process and the game it plays."""
-    config = config_in(folder)
-    dssr.plan(config, games=1)  # unpacks the games, imports, starts the game's process
-    begin = cpu_seconds()
-    work(config, Workers(1), lambda standing: None)
-    return cpu_seconds() - begin
-
-
-def busier(work: Callable[..., Any], folder: Path, workers: Workers, mark: str) -> float:
-    """CPU seconds of the busier of two workers, its start included."""
-    watch = Watch(mark)
-    work(config_in(folder), workers, watch)
-    return max(watch.seen.values())
+def spent_on(what: str, how: str) -> Spent:
+    """By this work done in this way, from the start of the process on, with nothing kept from other runs."""
+    with tempfile.TemporaryDirectory() as name:
+        command = [sys.executable, "-m", "benchmarks.scale", what, how]
+        return spent_by(command, MARKS, {"DSSR_HOME": f"{name}/home"})
 
 
 def shard_seconds(folder: Path) -> dict[tuple[str, int | None], float]:
@@ -93,16 +70,21 @@ def shard_seconds(folder: Path) -> dict[tuple[str, int | None], float]:
 
 
 def run() -> Iterator[Ratio]:
+    """The rows."""
+    for what in ("diagnose", "scoring"):
+        one, two = spent_on(what, "one"), spent_on(what, "processes")
+        longest = two.root + two.branches[0]
+        yield faster(f"{what}, 2 workers: CPU s of driver and busier", longest, one.total, "1 worker", 1.7)
+        if what == "diagnose":
+            ray = spent_on(what, "actors")
+            yield faster(f"{what}, 2 actors of Ray: CPU s of all processes", ray.total, two.total, "2 workers", 0.9)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for what, work in (("diagnose", diagnosis), ("scoring", scoring)):
-            one = alone(work, folder / f"{what}-1")
-            two = busier(work, folder / f"{what}-2", Workers(2), "dssr.scale.processes")
-            yield faster(f"{what}, 2 workers: CPU s of the busier", two, one, "1 worker", 1.7)
-            if what == "diagnose":
-                ray = busier(work, folder / f"{what}-ray", Workers(2, "local"), "ray::Actor")
-                yield faster(f"{what}, 2 actors of Ray: CPU s of the busier", ray, two, "2 processes", 0.9)
-        grid = [*shard_seconds(folder / "shards").values()] * GAMES
-        ideal = sum(grid) / WORKERS
-        title = f"grid of {len(grid)} shards on {WORKERS} workers (simulated)"
-        yield Ratio(title, finish(grid, WORKERS), ideal, "no waiting", ideal / finish(grid, WORKERS), 0.9, "CPU s")
+        grid = [*shard_seconds(Path(name)).values()] * GAMES
+    ideal = sum(grid) / WORKERS
+    title = f"grid of {len(grid)} shards on {WORKERS} workers (simulated)"
+    yield Ratio(title, finish(grid, WORKERS), ideal, "no waiting", ideal / finish(grid, WORKERS), 0.9, "CPU s")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        work(sys.argv[1], config_in(Path(name)), HOW[sys.argv[2]])

@@ -334,8 +334,10 @@ class StudyConfig(Section, frozen=True):
     compared with."""
     wide_games: Count | None = None
     """Validation games per level for the grid of all prompted memories and for the walks' protocols; all when unset."""
-    lag_games: Count | None = None
+    format_games: Count | None = None
     """Validation games per level for the write-time formats at the gates' budget, which gates judge; all when unset."""
+    lag_games: Count | None = None
+    """Of these, the ones on which the lag of every audited decision is measured; all when unset."""
     wide_test_games: Count | None = None
     """Test games per level for memories that no gate looks at, such as `lastk` and `oracle-b`; all when unset."""
     frontier_games: Count | None = None

@@ -46,6 +46,7 @@ points = 6
 candidates = 3
 [study]
 walks = [0, 5, 20, 40]
+lag_games = 1
 """
 
 

@@ -15,7 +15,8 @@ Role = Literal["writer", "reader"]
 
 
 def share(jobs: Sequence[Job], total: int, seed: int) -> dict[str, dict[Role, int]]:
-    """How many prompts of each role each job keeps, by the job's digest; together `total` of each.
+    """How many prompts of each role a job keeps, by the job's digest; together `total` of each. Jobs that keep none are
+    left out.
 
     Spread over the episodes by seed. The choice depends on the list of jobs and on content alone, so an interrupted run
     keeps the same ones.
@@ -24,11 +25,12 @@ def share(jobs: Sequence[Job], total: int, seed: int) -> dict[str, dict[Role, in
         "writer": [job_digest(job) for job in jobs if not is_reference(job.cell.memory)],
         "reader": [job_digest(job) for job in jobs if job.driver == "reader"],
     }
-    quotas: dict[str, dict[Role, int]] = {job_digest(job): {"writer": 0, "reader": 0} for job in jobs}
+    quotas: dict[str, dict[Role, int]] = {}
     for role, keys in asked.items():
         rng_of("prompts", seed, role).shuffle(keys)
         for place, key in enumerate(keys):
-            quotas[key][role] = total // len(keys) + (place < total % len(keys))
+            if quota := total // len(keys) + (place < total % len(keys)):
+                quotas.setdefault(key, {})[role] = quota
     return quotas
 
 

@@ -77,10 +77,11 @@ def cells_of(grid: Grid, config: Config) -> tuple[Cell, ...]:
 
 def jobs_of(grid: Grid, config: Config) -> tuple[Job, ...]:
     """All episodes, game by game, so that an interrupted run holds whole games."""
+    cells = cells_of(grid, config)
     return tuple(
         Job(game, cell, config.seed, config.agent.temperature, config.agent.epsilon, "reader")
         for game in grid.games
-        for cell in cells_of(grid, config)
+        for cell in cells
     )
 
 

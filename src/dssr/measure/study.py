@@ -1,10 +1,10 @@
 """The stored results of one or more runs, checked for being comparable and sorted by cell and game."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ import msgspec
 
 from dssr.config import Config
 from dssr.errors import StatsError
-from dssr.record import log
+from dssr.measure.shelves import Logs, Shelf
 from dssr.record.run import Run
 from dssr.stats.bootstrap import Resampler, align
 from dssr.traces.trace import WORLD, TraceStore
@@ -41,8 +41,8 @@ class Study:
     """Everything tables and figures are made from. Build it with `Study.load`."""
 
     runs: tuple[Run, ...]
-    episodes: dict[Cell, dict[str, Episode]]
-    audits: dict[Cell, dict[str, list[Audit]]]
+    episodes: Mapping[Cell, Mapping[str, Episode]]
+    audits: Mapping[Cell, Mapping[str, Sequence[Audit]]]
     """Only games that have audits in that cell."""
     lags: dict[str, dict[int, Lag]]
     """By episode and step."""
@@ -86,24 +86,35 @@ class Study:
             raise StatsError("There is no run to read; give the directory of one.")
         if len(runs) > 1:
             same_device(runs)
-        episodes: dict[Cell, dict[str, Episode]] = {}
+        played, measured = Logs(Episode), Logs(Audit)
+        episodes: dict[Cell, Shelf[Episode, Episode]] = {}
+        keys: dict[Cell, dict[str, str]] = {}
         for run in runs:
-            for episode in run.read("episodes", Episode):
-                _place(episodes.setdefault(episode.job.cell, {}), episode, run)
+            for episode, place in played.scan(run.log_file("episodes")):
+                cell, game = episode.job.cell, episode.job.game
+                known = keys.setdefault(cell, {}).setdefault(game, episode.key)
+                if known != episode.key:
+                    raise StatsError(
+                        f"{run.path} holds another episode of {game} for {name_of(cell)} than the runs before it; "
+                        "report them apart."
+                    )
+                shelf = episodes.setdefault(cell, Shelf(played, itemgetter(0)))
+                if game not in shelf:
+                    shelf.put(game, place)
         if not episodes:
             raise StatsError(f"{runs[0].path} holds no episode; play some with `dssr diagnose`.")
         align({name_of(cell): dict.fromkeys(games, 0.0) for cell, games in episodes.items()})
-        where = {one.key: (cell, game) for cell, games in episodes.items() for game, one in games.items()}
-        audits: dict[Cell, dict[str, list[Audit]]] = {cell: {} for cell in episodes}
+        where = {key: (cell, game) for cell, games in keys.items() for game, key in games.items()}
+        audits: dict[Cell, Shelf[Audit, list[Audit]]] = {cell: Shelf(measured, list) for cell in episodes}
         lags: dict[str, dict[int, Lag]] = {}
         seen: set[tuple[str, int]] = set()
         for run in runs:
-            for audit in run.read("audits", Audit):
+            for audit, place in measured.scan(run.log_file("audits")):
                 # Two runs may hold the same episode, such as a grid and the lags measured on a part of it.
                 if audit.episode in where and (audit.episode, audit.step) not in seen:
                     seen.add((audit.episode, audit.step))
                     cell, game = where[audit.episode]
-                    audits[cell].setdefault(game, []).append(audit)
+                    audits[cell].put(game, place)
             for lag in run.read("lags", Lag):
                 lags.setdefault(lag.episode, {})[lag.step] = lag
         problems = tuple(problem for run in runs for problem in run.read("problems", Problem))
@@ -189,32 +200,24 @@ class Study:
         return tuple(sorted(next(iter(self.episodes.values()))))
 
     @cached_property
-    def _places(self) -> dict[str, list[tuple[Path, int, int]]]:
-        """Where each episode's steps lie: file, first byte, length of a stretch. The steps can be too many to hold."""
-        found: dict[str, list[tuple[Path, int, int]]] = {}
+    def _steps(self) -> Shelf[Step, list[Step]]:
+        """By episode."""
+        logs = Logs(Step)
+        found = Shelf(logs, list)
         for run in self.runs:
-            path, place = run.log_file("steps"), 0
-            for episode, several in groupby(log.keys(path), key=lambda line: line[0].partition(":")[0]):
-                length = sum(one for _, one in several)
-                found.setdefault(episode, []).append((path, place, length))
-                place += length
+            for key, place in logs.scan_keys(run.log_file("steps")):
+                found.put(key.partition(":")[0], place)
         return found
 
     def steps(self, episode: str) -> list[Step]:
-        """The steps of an episode, by its key."""
-        steps: dict[int, Step] = {}
-        decoder = msgspec.json.Decoder(Step)
-        for path, place, length in self._places.get(episode, ()):
-            with path.open("rb") as file:
-                file.seek(place)
-                for step in decoder.decode_lines(file.read(length)):
-                    steps.setdefault(step.index, step)
-        return [steps[index] for index in sorted(steps)]
+        """The steps of an episode, by its key, in order; read anew, since all of them can be too many to hold."""
+        steps = self._steps.alone(episode) if episode in self._steps else []
+        once = {step.index: step for step in steps}  # two runs may hold the same episode
+        return [once[index] for index in sorted(once)]
 
     def folder(self, episode: str) -> Path | None:
         """The run directory that holds an episode's steps; None where none does."""
-        places = self._places.get(episode)
-        return places[0][0].parent if places else None
+        return self._steps.path(episode).parent if episode in self._steps else None
 
     def frame(self, name: str) -> "polars.DataFrame":
         """A table of the study as a polars data frame: `cells`, `episodes`, `audits`, `steps`, `lags`, `answers`,
@@ -288,13 +291,4 @@ def same_device(runs: Sequence[Run]) -> None:
         (one, first), (other, second) = list(devices.items())[:2]
         raise StatsError(
             f"{first.path} ran on {one} and {second.path} on {other}; one table never mixes devices: report them apart."
-        )
-
-
-def _place(games: dict[str, Episode], episode: Episode, run: Run) -> None:
-    known = games.setdefault(episode.job.game, episode)
-    if known.key != episode.key:
-        raise StatsError(
-            f"{run.path} holds another episode of {episode.job.game} for {name_of(episode.job.cell)} than the runs "
-            "before it; report them apart."
         )

@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -140,6 +141,15 @@ def lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, line
 
 
+def measured(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[T, int]]:
+    """Record and length in bytes of every complete line."""
+    for number, line in lines(path):
+        try:
+            yield decoder.decode(line), len(line)
+        except DAMAGE as error:
+            raise damaged_line(path, number, error) from error
+
+
 def read(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
     """(key, record) of every complete line."""
     decoder = msgspec.json.Decoder(kind)
@@ -152,11 +162,7 @@ def read(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
 
 def keys(path: Path) -> Iterator[tuple[str, int]]:
     """Key and length in bytes of every complete line."""
-    for number, line in lines(path):
-        try:
-            yield _key_decoder.decode(line).key, len(line)
-        except DAMAGE as error:
-            raise damaged_line(path, number, error) from error
+    return ((one.key, length) for one, length in measured(path, _key_decoder))
 
 
 def damaged_line(path: Path, number: int, error: Exception) -> RecordError:
@@ -179,32 +185,37 @@ def set_aside(path: Path, good: int) -> None:
 
 
 class KeySet:
-    """The keys of a log. Those of one episode, `EPISODE:0000` on, are one entry: a driver has thousands of episodes,
-    and each of them dozens of steps."""
+    """The keys of a log. Of keys like `EPISODE:0000` and `EPISODE:WORD` the episode is held once for all logs: a driver
+    has thousands of episodes, and each of them dozens of steps."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
         """Of every beginning: its numbers, as the bits of one."""
-        self._others: set[str] = set()
+        self._words: dict[str, set[str]] = {}
+        """Of every other end: its beginnings."""
 
     def add(self, key: str) -> None:
         """One more."""
-        beginning, number = _parted(key)
-        if number is None:
-            self._others.add(key)
+        beginning, end = _parted(key)
+        if isinstance(end, int):
+            self._numbers[beginning] = self._numbers.get(beginning, 0) | 1 << end
         else:
-            self._numbers[beginning] = self._numbers.get(beginning, 0) | 1 << number
+            self._words.setdefault(end, set()).add(beginning)
 
     def __contains__(self, key: str) -> bool:
-        beginning, number = _parted(key)
-        return key in self._others if number is None else bool(self._numbers.get(beginning, 0) >> number & 1)
+        beginning, end = _parted(key)
+        if isinstance(end, int):
+            return bool(self._numbers.get(beginning, 0) >> end & 1)
+        return beginning in self._words.get(end, ())
 
 
-def _parted(key: str) -> tuple[str, int | None]:
-    """What stands before a number of four digits, and the number."""
+def _parted(key: str) -> tuple[str, int | str]:
+    """What stands before the last colon, and after it: a number where that is four digits; all without a colon."""
     beginning, colon, end = key.rpartition(":")
-    plain = colon and len(end) == 4 and end.isascii() and end.isdigit()
-    return (beginning, int(end)) if plain else (key, None)
+    if not colon:
+        return sys.intern(key), ""
+    plain = len(end) == 4 and end.isascii() and end.isdigit()
+    return sys.intern(beginning), int(end) if plain else colon + end
 
 
 class Log:

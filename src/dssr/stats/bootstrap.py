@@ -78,9 +78,9 @@ def draw(games: int, resamples: int, rng: np.random.Generator) -> Array:
     return counts.reshape(resamples, games).astype(np.float64)
 
 
-KEPT, BLOCK = 1 << 19, 1 << 18
+KEPT, BLOCK = 1 << 19, 1 << 16
 """Counts up to which draws are kept whole, those of 50 games; and how many are drawn at once of more games."""
-PARTS = 1 << 18
+PARTS = 1 << 15
 """Resampled means that are held at once, where nothing but a number is made of each resample."""
 ROWS = 64
 """Resamples of a block are a multiple of this, so that a sum has the same bits whatever the block."""

@@ -215,11 +215,25 @@ def _means(seeds: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, float]:
 # ---------------------------------------------------------------- ranks
 
 
+def ranks(values: Array) -> Array:
+    """Ranks along the last axis from 1 on; equal values have the mean of theirs. scipy has this too, in a module that
+    takes more memory and time to import than a small study."""
+    order = np.argsort(values, axis=-1, kind="stable")
+    ordered = np.take_along_axis(values, order, -1)
+    place = np.broadcast_to(np.arange(values.shape[-1]), values.shape)
+    new = np.ones(values.shape, bool)
+    new[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
+    last = np.roll(new, -1, -1)
+    first = np.maximum.accumulate(np.where(new, place, 0), -1)
+    until = np.minimum.accumulate(np.where(last, place, values.shape[-1])[..., ::-1], -1)[..., ::-1]
+    found = np.empty(values.shape)
+    np.put_along_axis(found, order, (first + until) / 2 + 1, -1)
+    return found
+
+
 def spearman(x: Array, y: Array) -> Array:
     """Spearman's rho along the last axis, ties ranked by their mean; NaN where either side does not vary."""
-    from scipy.stats import rankdata  # costs as much to import as a small study takes
-
-    a, b = rankdata(x, axis=-1), rankdata(y, axis=-1)
+    a, b = ranks(x), ranks(y)
     a, b = a - a.mean(-1, keepdims=True), b - b.mean(-1, keepdims=True)
     scale = np.sqrt((a * a).sum(-1) * (b * b).sum(-1))
     with np.errstate(invalid="ignore", divide="ignore"):

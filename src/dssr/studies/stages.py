@@ -7,7 +7,7 @@ Each stage is an ordinary verb with ordinary run directories in the study's fold
     accept      whether they are good enough to measure with
     gates       the gates, written down before there are data
     grid        prompted memories × budgets × fillers
-    lag         the measured lag of the write-time formats at the gates' budget
+    lag         the write-time formats at the gates' budget, with the measured lag
     pilot       where the filler walk stands: before or after the reveal, with rooms printed again or not
     returns     score against return, under both orders of walk and reveal
     lines       the writer, trained in every way that is compared
@@ -148,7 +148,7 @@ async def _grid(study: WholeStudy) -> Done:
 
 
 async def _lag(study: WholeStudy) -> Done:
-    return Done([await study.diagnosed(study.lag())])
+    return Done([await study.diagnosed(one) for one in study.lag()])
 
 
 async def _pilot(study: WholeStudy) -> Done:
@@ -271,9 +271,10 @@ async def _test(study: WholeStudy) -> Done:
 
 async def _verdicts(study: WholeStudy) -> Done:
     """Every gate on its runs; one that cannot be judged says why, and the others go on."""
-    grid, lag, test = (study.out / name for name in ("grid", "lag", "test"))
+    grid, test = study.out / "grid", study.out / "test"
+    lag = [study.out / one.name for one in study.lag()]
     second = [study.out / "test-r2"] if study.second else []
-    on: dict[str, list[Path]] = {"G0": [lag], "G1a": [lag], "G1b": [grid], "G1c": [study.out / f"returns-{ORDERS[0]}"]}
+    on: dict[str, list[Path]] = {"G0": lag, "G1a": lag, "G1b": [grid], "G1c": [study.out / f"returns-{ORDERS[0]}"]}
     on |= {gate: [test] for gate in ("G2a", "G2b", "G2c", "G2d", "G2e", "plain")}
     facts: dict[str, Any] = {}
     judged = {entry.gate for entry in ledger_of(study.config).entries() if entry.kind == "verdict"}
@@ -308,7 +309,7 @@ async def _report(study: WholeStudy) -> Done:
     apart = ["test-frontier"] if fewer is None or fewer >= study.config.games.test else ["test-wide", "test-frontier"]
     made["test"] = [path for path in opened if Path(path).name not in apart]
     made |= {name: [path for path in opened if Path(path).name == name] for name in apart}
-    if study.config.study.lag_games != study.config.study.wide_games:
+    if study.config.study.format_games != study.config.study.wide_games:
         made |= {stage: study.runs_of(name) for stage, name in (("valid", "grid"), ("lag", "lag"))}
     sources = StudySources(study.config.name, made, str(ledger_of(study.config).path), study.roles)
     study_report(sources, study.out / "report")
@@ -404,7 +405,7 @@ def _expected(study: WholeStudy) -> dict[str, list[Asked]]:
     return {
         "accept": accept,
         "grid": [study.grid()],
-        "lag": [study.lag()],
+        "lag": study.lag(),
         "pilot": study.pilot(),
         "walks": walks,
         "test": [judged, *trained, *(edge if frontier else []), *(other if study.second else [])],

@@ -300,10 +300,14 @@ class WholeStudy:
             "grid", self.first, memories, self.config.agent.budgets, self.config.protocol.fillers, study.wide_games
         )
 
-    def lag(self) -> Asked:
-        """The write-time formats at the gates' budget, with their lags; on the games of the grid its episodes."""
-        gates, games = self.config.gates, self.config.study.lag_games
-        return Asked("lag", self.first, gates.formats, (gates.budget,), self.config.protocol.fillers, games, lag=True)
+    def lag(self) -> list[Asked]:
+        """The write-time formats at the gates' budget; lags, which cost most, may be measured on some of the games only."""
+        gates, fillers, study = self.config.gates, self.config.protocol.fillers, self.config.study
+        asked = (self.first, gates.formats, (gates.budget,), fillers)
+        found = [Asked("lag", *asked, study.lag_games, lag=True)]
+        if study.format_games != study.lag_games:
+            found.append(Asked("formats", *asked, study.format_games))
+        return found
 
     def pilot(self) -> list[Asked]:
         """One diagnosis per protocol."""

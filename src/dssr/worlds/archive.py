@@ -59,7 +59,7 @@ class Settings(Record, frozen=True):
 class Archive:
     """Games made once, found by id. Open with `Archive.open`."""
 
-    idle = 16
+    idle = 4
     """Worlds that stay open though nobody plays in them."""
 
     def __init__(self, folder: Path, settings: Settings, games: tuple[Game, ...]) -> None:

@@ -12,7 +12,6 @@ import re
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -211,7 +210,8 @@ class CookingWorld:
         assert self._tree.constants is not None
         self._constants = self._tree.constants
         self._walks: dict[tuple[Protocol, int], tuple[WalkStep, ...]] = {}
-        self._nodes: dict[int, Node] = {0: Node(0, (), self._moment)}
+        self._nodes: dict[int, Node] = {}
+        self._explored: Explored | None = None
         self._oracle: dict[int, tuple[Secret, ...]] = {}
         self._lock = threading.RLock()
         """Held while something new is played; what is known is read without."""
@@ -228,7 +228,7 @@ class CookingWorld:
 
     def start(self) -> Node:
         """The position before the first action."""
-        return self._nodes[0]
+        return self._node(0, ())
 
     def step(self, node: Node, action: str) -> Node:
         """The position after one action, which must be admissible or the reference."""
@@ -236,10 +236,7 @@ class CookingWorld:
         if number is None:
             self._check(node, action)
             number = self._play(node, action)
-        known = self._nodes.get(number)
-        if known is None:
-            known = self._nodes.setdefault(number, Node(number, (*node.actions, action), self._moment))
-        return known
+        return self._nodes.get(number) or self._node(number, (*node.actions, action))
 
     def knows(self, node: Node, action: str) -> bool:
         """Whether the step was played before."""
@@ -253,6 +250,7 @@ class CookingWorld:
         """Phase A; found once for each protocol and length."""
         with self._lock:
             if (protocol, filler) not in self._walks:
+                self._explored = self._explored or explore(self)
                 self._walks[protocol, filler] = phase_a(self, self._explored, protocol, filler)
         return self._walks[protocol, filler]
 
@@ -290,8 +288,14 @@ class CookingWorld:
         return tuple(found)
 
     def close(self) -> None:
-        """Closes the stored tree."""
+        """Closes the stored tree, and forgets positions and walks, which hold this world in turn."""
         self._tree.close()
+        self._nodes.clear()
+        self._walks.clear()
+        self._explored = None
+
+    def _node(self, number: int, actions: tuple[str, ...]) -> Node:
+        return self._nodes.setdefault(number, Node(number, actions, self._moment))
 
     def _play(self, node: Node, action: str) -> int:
         with self._lock:
@@ -299,10 +303,6 @@ class CookingWorld:
             if number is None:
                 number = self._tree.add(node.number, action, play(self._path, node.actions, action))
         return number
-
-    @cached_property
-    def _explored(self) -> Explored:
-        return explore(self)
 
     def _check(self, node: Node, action: str) -> None:
         moment = node.moment
