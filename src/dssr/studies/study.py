@@ -301,7 +301,7 @@ class WholeStudy:
         )
 
     def lag(self) -> list[Asked]:
-        """The write-time formats at the gates' budget; lags, which cost most, may be measured on some of the games only."""
+        """The write-time formats at the gates' budget; lags, which cost most, perhaps on some of the games only."""
         gates, fillers, study = self.config.gates, self.config.protocol.fillers, self.config.study
         asked = (self.first, gates.formats, (gates.budget,), fillers)
         found = [Asked("lag", *asked, study.lag_games, lag=True)]
