@@ -6,7 +6,7 @@ holds where they lie, and of the records themselves those that were used last.
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -18,7 +18,7 @@ from dssr.types import Record
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
 V = TypeVar("V")
-HELD = 4096
+HELD = 1024
 """Names whose records are held for all shelves of some logs; those of the shelf in use are, however many."""
 Place = tuple[int, int, int]
 """Number of a log, first byte, length."""
@@ -98,7 +98,15 @@ class Shelf(Mapping[str, V], Generic[R, V]):
         return self._logs.path(self._places[name])
 
     def __getitem__(self, name: str) -> V:
-        return self._logs.held(self)[name]
+        return self.alone(name)
+
+    def items(self) -> ItemsView[str, V]:
+        """All of them, which are then held for a while: a table goes through a cell more than once."""
+        return self._logs.held(self).items()
+
+    def values(self) -> ValuesView[V]:
+        """As `items`, without the names."""
+        return self._logs.held(self).values()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)

@@ -261,7 +261,7 @@ class RayWorker:
         self._starting = asyncio.Lock()
         self._deaths = 0
 
-    async def run(self, work: Work[Any, Any, Any], items: Sequence[Any]) -> Sequence[Any]:
+    async def run(self, work: Work[Any, Any, Any], items: Sequence[Any]) -> bytes:
         """Do one shard there."""
         ray = self._cluster.ray
         async with self._starting:
@@ -276,9 +276,10 @@ class RayWorker:
         found = pickle.loads(content)
         if not well:
             raise found
+        results: bytes
         results, counted = found
         self.counts, self._deaths = self._before + counted, 0
-        return list(results)
+        return results
 
     async def close(self) -> None:
         """End the actor."""

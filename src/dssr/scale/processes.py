@@ -69,11 +69,11 @@ class Host:
         except Exception as error:
             raise sentence(error) from None
 
-    async def run(self, work: Work[Any, Any, Any], items: Sequence[Any]) -> Sequence[Any]:
-        """Do one shard."""
+    async def run(self, work: Work[Any, Any, Any], items: Sequence[Any]) -> bytes:
+        """Do one shard; its results, packed for whoever is told them."""
         assert self.opened is not None, "work comes after what it needs is open"
         try:
-            return await work(self.opened.bench, items)
+            return pickle.dumps(await work(self.opened.bench, items), pickle.HIGHEST_PROTOCOL)
         except Exception as error:
             raise sentence(error) from None
 
@@ -208,12 +208,12 @@ class ProcessWorker:
         """Of the process that runs now."""
         return None if self._process is None else self._process.pid
 
-    async def run(self, work: Work[Any, Any, Any], items: Sequence[Any]) -> Sequence[Any]:
+    async def run(self, work: Work[Any, Any, Any], items: Sequence[Any]) -> bytes:
         """Do one shard there."""
         async with self._starting:
             if self._process is None:
                 await self._start()
-        results: Sequence[Any] = await self._ask("work", (work, items))
+        results: bytes = await self._ask("work", (work, items))
         self._deaths = 0
         return results
 

@@ -9,6 +9,7 @@ is left out, and only when none remains does the work end, with a sentence.
 
 import asyncio
 import heapq
+import pickle
 from bisect import insort
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
 from itertools import groupby
@@ -56,8 +57,9 @@ class Worker(Protocol):
         """What its models were asked so far."""
         ...
 
-    async def run(self, work: Work[Any, Any, Any], items: Sequence[Any]) -> Sequence[Any]:
-        """Do one shard. Raises `LostWorkerError` where the shard should be tried again."""
+    async def run(self, work: Work[Any, Any, Any], items: Sequence[Any]) -> Sequence[Any] | bytes:
+        """Do one shard; results from elsewhere are still packed. Raises `LostWorkerError` where it should be tried
+        again."""
         ...
 
 
@@ -132,12 +134,13 @@ class Dispatch(Generic[T]):
 
     async def results(self, work: Work[Any, T, R]) -> AsyncIterator[Sequence[R]]:
         """The results of every shard, in order; an empty one now and then while nothing comes in."""
-        running: dict[asyncio.Future[Sequence[R]], tuple[Worker, int]] = {}
-        found: dict[int, Sequence[R]] = {}
+        running: dict[asyncio.Future[Sequence[R] | bytes], tuple[Worker, int]] = {}
+        found: dict[int, Sequence[R] | bytes] = {}
+        """Waiting for their turn; packed they take a tenth of the memory."""
         given = 0
         try:
             while given < len(self.shards):
-                while (pick := self._pick(sum(map(len, found.values())))) is not None:
+                while (pick := self._pick(sum(len(self.shards[place]) for place in found))) is not None:
                     worker, place = pick
                     running[asyncio.ensure_future(worker.run(work, self.shards[place]))] = pick
                 ended, _ = await asyncio.wait(running, timeout=TICK, return_when=asyncio.FIRST_COMPLETED)
@@ -157,7 +160,8 @@ class Dispatch(Generic[T]):
                     else:
                         failure = failure or error
                 while given in found:
-                    yield found.pop(given)
+                    results = found.pop(given)
+                    yield pickle.loads(results) if isinstance(results, bytes) else results
                     given += 1
                 if failure is not None:
                     raise failure

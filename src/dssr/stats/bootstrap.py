@@ -89,7 +89,10 @@ ROWS = 64
 @lru_cache(maxsize=8)
 def shared_draws(games: int, resamples: int, seed: int) -> Array:
     """The draws of one seed, kept: a whole report uses the same few."""
-    weights = draw(games, resamples, np.random.default_rng(seed))
+    weights, first = np.empty((resamples, games)), 0
+    for part in _drawn(games, resamples, seed):
+        weights[first : first + len(part)] = part
+        first += len(part)
     weights.flags.writeable = False
     return weights
 
@@ -98,7 +101,11 @@ def blocks(games: int, resamples: int, seed: int) -> Iterator[Array]:
     """The draws of one seed, one part of the resamples after the other; few enough are kept, others drawn again."""
     if resamples * games <= KEPT:
         yield shared_draws(games, resamples, seed)
-        return
+    else:
+        yield from _drawn(games, resamples, seed)
+
+
+def _drawn(games: int, resamples: int, seed: int) -> Iterator[Array]:
     rows, rng = max(ROWS, BLOCK // games // ROWS * ROWS), np.random.default_rng(seed)
     for first in range(0, resamples, rows):
         yield draw(games, min(rows, resamples - first), rng)
