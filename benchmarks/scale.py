@@ -3,8 +3,8 @@
 The scripted model answers: it computes least, so what the splitter itself costs shows most. Everything is in CPU time,
 as others may use the machine. One worker is a process that does all; of two, the driver and the busier worker with its
 game count, one after the other, starts included: that is the wall time of both on cores of their own. What Ray adds is
-the time of *all* processes, its daemons too, against all of plain workers. `python -m benchmarks.scale WORK HOW` is one
-such run.
+the time of *all* processes, its daemons too, against all of plain workers; its actors get the priority that those have,
+for left alone they yield to everything else. `python -m benchmarks.scale WORK HOW` is one such run.
 
 The schedule of 64 workers is simulated, with these assumptions: the shards of the published grid (6 memories × 3
 budgets and `full`, 45 games, all walks) take what shards of the same memory and budget took here on one of the demo's
@@ -53,7 +53,7 @@ def spent_on(what: str, how: str) -> Spent:
     """By this work done in this way, from the start of the process on, with nothing kept from other runs."""
     with tempfile.TemporaryDirectory() as name:
         command = [sys.executable, "-m", "benchmarks.scale", what, how]
-        return spent_by(command, MARKS, {"DSSR_HOME": f"{name}/home"})
+        return spent_by(command, MARKS, {"DSSR_HOME": f"{name}/home", "RAY_worker_niceness": "0"})
 
 
 def shard_seconds(folder: Path) -> dict[tuple[str, int | None], float]:

@@ -104,17 +104,21 @@ class Study:
         if not episodes:
             raise StatsError(f"{runs[0].path} holds no episode; play some with `dssr diagnose`.")
         align({name_of(cell): dict.fromkeys(games, 0.0) for cell, games in episodes.items()})
-        where = {key: (cell, game) for cell, games in keys.items() for game, key in games.items()}
         audits: dict[Cell, Shelf[Audit, list[Audit]]] = {cell: Shelf(measured, list) for cell in episodes}
+        where = {key: (audits[cell], game) for cell, games in keys.items() for game, key in games.items()}
+        del keys
         lags: dict[str, dict[int, Lag]] = {}
         seen: set[tuple[str, int]] = set()
         for run in runs:
             for audit, place in measured.scan(run.log_file("audits")):
-                # Two runs may hold the same episode, such as a grid and the lags measured on a part of it.
-                if audit.episode in where and (audit.episode, audit.step) not in seen:
+                if audit.episode not in where:
+                    continue
+                if len(runs) > 1:  # which may hold the same episode, such as a grid and the lags of a part of it
+                    if (audit.episode, audit.step) in seen:
+                        continue
                     seen.add((audit.episode, audit.step))
-                    cell, game = where[audit.episode]
-                    audits[cell].put(game, place)
+                shelf_of, game = where[audit.episode]
+                shelf_of.put(game, place)
             for lag in run.read("lags", Lag):
                 lags.setdefault(lag.episode, {})[lag.step] = lag
         problems = tuple(problem for run in runs for problem in run.read("problems", Problem))
