@@ -416,16 +416,6 @@ def check(config: Config) -> None:
     _check_together(typed(msgspec.to_builtins(config), Config))
 
 
-def check_gates(config: Config) -> None:
-    """Refuse gates that no diagnosis of this configuration could be judged by; asked when gates are written down."""
-    budget = config.gates.budget
-    if budget not in config.agent.budgets:
-        raise ConfigError(
-            f"gates.budget is {budget}, which is not one of agent.budgets {list(config.agent.budgets)}: nothing would "
-            "be measured at it; set it to one of them."
-        )
-
-
 def resolved(config: Config) -> str:
     """The whole configuration as TOML, defaults written out; `load` reads it back."""
     return msgspec.toml.encode(without_none(msgspec.to_builtins(config))).decode()

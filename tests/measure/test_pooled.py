@@ -9,10 +9,10 @@ import pytest
 from tests.measure.made import RECIPE, Point, Result, cells, make_run, won
 from tests.tiny import finished_again
 
-from dssr.config import Config, GatesConfig, MeasureConfig, StatsConfig, WriterConfig, check_gates, load
+from dssr.config import Config, GatesConfig, MeasureConfig, StatsConfig, WriterConfig, load
 from dssr.errors import ConfigError, StatsError
 from dssr.measure.comparisons import contrast_rows, gap_and_success
-from dssr.measure.gates import Case, Ledger, checks_of
+from dssr.measure.gates import Case, Ledger, check_gates, checks_of
 from dssr.measure.lag import rewrite_contrast_rows, rewrite_rows
 from dssr.measure.rows import cell_rows
 from dssr.measure.sampled import filler_check, filler_lag_rows, lag_table_rows, spread, tie_rows, word_for_filler

@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 
 from dssr.agent.memory import FULL
-from dssr.config import Config, check_gates
-from dssr.errors import GameError, RecordError, StatsError, UsageError
+from dssr.config import Config
+from dssr.errors import ConfigError, GameError, RecordError, StatsError, UsageError
 from dssr.measure.comparisons import gap_and_success
 from dssr.measure.continuation import Returns
 from dssr.measure.lag import split_by_lag
@@ -351,6 +351,16 @@ class Ledger:
 def ledger_of(config: Config) -> Ledger:
     """The ledger of a configuration's runs."""
     return Ledger(Path(config.runs) / "ledger.jsonl")
+
+
+def check_gates(config: Config) -> None:
+    """Refuse gates that no diagnosis of this configuration could be judged by."""
+    budget = config.gates.budget
+    if budget not in config.agent.budgets:
+        raise ConfigError(
+            f"gates.budget is {budget}, which is not one of agent.budgets {list(config.agent.budgets)}: nothing would "
+            "be measured at it; set it to one of them."
+        )
 
 
 @verb

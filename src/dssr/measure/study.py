@@ -98,9 +98,10 @@ class Study:
                         f"{run.path} holds another episode of {game} for {name_of(cell)} than the runs before it; "
                         "report them apart."
                     )
-                shelf = episodes.setdefault(cell, Shelf(played, itemgetter(0)))
-                if game not in shelf:
-                    shelf.put(game, place)
+                if cell not in episodes:
+                    episodes[cell] = Shelf(played, itemgetter(0))
+                if game not in episodes[cell]:
+                    episodes[cell].put(game, place)
         if not episodes:
             raise StatsError(f"{runs[0].path} holds no episode; play some with `dssr diagnose`.")
         align({name_of(cell): dict.fromkeys(games, 0.0) for cell, games in episodes.items()})

@@ -1,10 +1,12 @@
 """The stored tree: shared, kill-safe, and enough by itself."""
 
+import gc
 import os
 import signal
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -240,3 +242,18 @@ def test_a_linked_tree_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(GameError, match="symbolic link"):
         StepTree(tmp_path / "game.1.jsonl")
     assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_a_closed_world_is_let_go_at_once(archive: Archive) -> None:
+    """Catches positions and walks that keep the world they belong to, and with it all its steps, until Python looks for
+    circles: a plan of many games then holds many."""
+    world = archive.world(archive.games("train")[0])
+    world.walk("post", 0)
+    alive = weakref.ref(world)
+    gc.disable()
+    try:
+        world.close()
+        del world
+        assert alive() is None
+    finally:
+        gc.enable()
