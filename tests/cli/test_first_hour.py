@@ -13,7 +13,9 @@ import pytest
 from rich.console import Console
 from tests.cli.test_main import dssr, tiny_study
 
+from dssr.cli.diagnose import demo
 from dssr.cli.options import head, size
+from dssr.config import Config, load
 from dssr.reports.terminal import Fitted
 from dssr.worlds.archive import Archive
 
@@ -168,3 +170,22 @@ def test_a_missing_file_is_said_to_be_missing(archive: Archive, tmp_path: Path) 
         done = dssr(*words, cwd=tmp_path)
         assert done.returncode == 2
         assert done.stderr.startswith("dssr: There is no file none.txt"), done.stderr
+
+
+@pytest.mark.parametrize("config", ["nano", "scripted"])
+def test_the_demo_audits_what_its_table_says(config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a change of nano's study that moves README's table: the demo has its own games and audited points."""
+    asked: list[Config] = []
+
+    def caught(settings: Config, *_: object, **__: object) -> None:
+        asked.append(settings)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dssr.diagnose", caught)
+    with pytest.raises(KeyboardInterrupt):
+        demo(config=config, out=tmp_path)
+    shipped, named = load("demo"), load(config)
+    (found,) = asked
+    assert found.games == shipped.games
+    assert found.measure == (shipped if config == "nano" else named).measure
+    assert found.measure.points == {"nano": 3, "scripted": named.measure.points}[config]
