@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.scale.test_processes import config as config
 from tests.scale.test_processes import descendants, logs
@@ -19,7 +20,7 @@ from dssr.config import Config
 from dssr.errors import WorkerError
 from dssr.measure.diagnose import diagnose, lag
 from dssr.scale import cluster as scale_cluster
-from dssr.scale.cluster import Cluster
+from dssr.scale.cluster import LOCAL, Cluster
 from dssr.session import silent
 from dssr.training.fit import content_hash
 from dssr.training.line import Line
@@ -85,6 +86,21 @@ def test_a_round_of_training_stores_the_same_bytes(archive: Archive, cluster: An
         for number in range(2):
             made = [content_hash(adapter_folder(tmp_path / where, number)) for where in ("one", name)]
             assert made[0] == made[1]
+
+
+def test_an_actor_at_home_opens_what_the_driver_has_open(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches a machine that copies its own games, and so plays anew what its driver has played already; and an actor
+    that looks for the driver's files in a folder of its own: the paths here are relative ones."""
+    monkeypatch.setenv("DSSR_HOME", str(tmp_path / "node"))
+    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    monkeypatch.chdir(config.data)
+    nearby = msgspec.structs.replace(config, data=".")
+    for name, workers in (("one", Workers(1)), ("ray", Workers(2, ray=LOCAL))):
+        diagnose(nearby, split="train", out=tmp_path / name, workers=workers)
+    assert logs(tmp_path / "ray") == logs(tmp_path / "one")
+    assert not any((tmp_path / "node").glob("archive-*"))
 
 
 KILLS = 20

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from collections import defaultdict
 from pathlib import Path
 from statistics import fmean
@@ -66,10 +67,12 @@ def lines(path: Path) -> list[dict[str, Any]]:
 @pytest.mark.slow
 def test_the_whole_study_runs_to_its_sealed_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a stage that does not fit the one before it, test games that open without words or twice, a gate that is
-    left out, and tables that do not follow from the logs."""
+    left out, a reader that is not accepted where the study goes on, and tables that do not follow from the logs."""
     monkeypatch.chdir(tmp_path)
     unpack(GAMES, "data/six")
     Path("small.toml").write_text(CONFIG)
+    dssr.study("small.toml", out="study", stage="returns")
+    shutil.rmtree("data/readers")  # as in a study that goes on elsewhere
     with pytest.raises(UsageError, match="--approve"):
         dssr.study("small.toml", out="study")
     assert not (tmp_path / "study" / "test").exists()

@@ -1,8 +1,9 @@
 """Workers on a Ray cluster: actors that hold what a worker process holds, and do the same shards.
 
-What a session has on disk reaches a node by content: each folder is packed once, named by its digest, and unpacked on a
-node that does not have it yet. Lost actors are replaced while the cluster has room; a node that stays away costs its
-workers and nothing else. Nodes must have the same code of this package as the driver.
+An actor on the driver's own node opens what the driver has open, where it lies. What a session has on disk reaches
+another node by content: each folder is packed once, named by its digest, and unpacked where it is not there yet. Lost
+actors are replaced while the cluster has room; a node that stays away costs its workers and nothing else. Nodes must
+have the same code of this package as the driver.
 """
 
 import asyncio
@@ -117,7 +118,7 @@ class Cluster:
         packed = {name: pickle.dumps(dict(parcel)) for name, parcel in opener.parcels().items()}
         digests = {name: hashlib.sha256(content).hexdigest()[:32] for name, content in packed.items()}
         refs = {digests[name]: [self.ray.put(content)] for name, content in packed.items()}
-        told = self.ray.put(pickle.dumps((opener, digests)))
+        told = self.ray.put(pickle.dumps((opener, digests, here(self.ray), os.getcwd())))
         needs = {"num_gpus": 1, "num_cpus": 1} if gpus else {"num_cpus": 1}
         actor = self.ray.remote(**needs, max_restarts=0, runtime_env={"env_vars": ONE_THREAD})(Actor)
         return [RayWorker(self, number + 1, opener, lambda: actor.remote(told, refs)) for number in range(count)]
@@ -143,6 +144,11 @@ def code_digest() -> str | None:
     for file in sorted(folder.rglob("*.py")):
         digest.update(str(file.relative_to(folder)).encode() + file.read_bytes())
     return digest.hexdigest()
+
+
+def here(ray: Any) -> tuple[str, int]:
+    """The node and the user: where both are the same, so are the files."""
+    return ray.get_runtime_context().get_node_id(), os.getuid()
 
 
 def _portable(function: Callable[[], Any]) -> Callable[[], Any]:
@@ -198,7 +204,7 @@ def _adapters(config: Config) -> list[tuple[str, str, str, str]]:
 
 
 class Actor:
-    """A worker on a node: settles what travelled there, opens it, does shards."""
+    """A worker on a node: opens what the driver has open, or what travelled there, and does shards."""
 
     def __init__(self, told: bytes, parcels: Mapping[str, list[Any]]) -> None:
         self._told, self._parcels = told, parcels
@@ -216,7 +222,7 @@ class Actor:
         try:
             async with self._opening:
                 if self._host.opened is None:
-                    await self._host.open(self._settled())
+                    await self._host.open(self._opener())
             work, items = pickle.loads(shard)
             return True, pickle.dumps((await self._host.run(work, items), self._host.counts()))
         except DssrError as error:
@@ -226,10 +232,14 @@ class Actor:
         """Give everything back."""
         await self._host.close()
 
-    def _settled(self) -> Opener:
+    def _opener(self) -> Opener:
         import ray
 
-        opener, digests = pickle.loads(self._told)
+        opener, digests, home, folder = pickle.loads(self._told)
+        if here(ray) == home:
+            os.chdir(folder)
+            at_home: Opener = opener
+            return at_home
 
         def place(name: str) -> Path:
             def unpack(folder: Path) -> None:

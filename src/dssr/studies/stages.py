@@ -47,7 +47,7 @@ from dssr.stats.bootstrap import standard_error
 from dssr.studies.study import Asked, Done, StageState, StageWork, WholeStudy, under
 from dssr.training.line import Line, line_folder
 from dssr.training.lines import Lines, forecast, span_of, train, train_seeds
-from dssr.training.reader import Dagger, reader_accept, reader_train
+from dssr.training.reader import Dagger, note_acceptance, reader_accept, reader_train
 from dssr.training.results import RoundResult, best_rounds, selected
 from dssr.training.round import adapter_folder
 from dssr.training.variants import variant_of
@@ -168,6 +168,7 @@ async def _returns(study: WholeStudy) -> Done:
 
 async def _lines(study: WholeStudy) -> Done:
     runs, facts = [], {}
+    note_acceptance(study.first, Run.open(study.out / "accept-r1"))  # in a study moved here it is not known yet
     for name in study.variants:
         place = line_folder(study.out / LINES, name, 0)
         if not (place / "summary.json").exists():

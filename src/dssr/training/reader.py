@@ -295,8 +295,7 @@ async def reader_accept(
             )
         place = Path(out) if out else place_of(settings, "reader-accept", msgspec.to_builtins(grid))
         run = await measure_grid(session, grid, place, resume)
-    verdict = acceptance(run.read("episodes", Episode), settings.reader.accept)
-    return note_acceptance(settings, run.info.models["reader"], verdict, run.path)
+    return note_acceptance(settings, run)
 
 
 def acceptance(episodes: Iterable[Episode], threshold: float) -> dict[str, Any]:
@@ -320,10 +319,11 @@ def acceptance(episodes: Iterable[Episode], threshold: float) -> dict[str, Any]:
     }
 
 
-def note_acceptance(config: Config, reader: str, verdict: dict[str, Any], run: Path) -> Acceptance:
-    """Write down what a reader reached, good or bad; a later measurement replaces an earlier one."""
+def note_acceptance(config: Config, run: Run) -> Acceptance:
+    """Write down what a reader reached in a run, good or bad; a later measurement replaces an earlier one."""
+    reader, verdict = run.info.models["reader"], acceptance(run.read("episodes", Episode), config.reader.accept)
     measured = {name: verdict[name] for name in ("success", "games", "levels")}
-    noted = Acceptance(reader=reader, run=str(run), threshold=config.reader.accept, **measured)
+    noted = Acceptance(reader=reader, run=str(run.path), threshold=config.reader.accept, **measured)
     file = acceptance_file(config, reader)
     file.parent.mkdir(parents=True, exist_ok=True)
     content = msgspec.json.encode(noted)
