@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from dssr.config import Config
 from dssr.errors import DssrError, UsageError, WorkerError
 from dssr.models.load import weights_folder
-from dssr.scale.shards import LostWorkerError, Work
+from dssr.scale.shards import LostWorkerError, Work, pack
 from dssr.types import Counts
 
 # ---------------------------------------------------------------- in the worker
@@ -73,7 +73,7 @@ class Host:
         """Do one shard; its results, packed for whoever is told them."""
         assert self.opened is not None, "work comes after what it needs is open"
         try:
-            return pickle.dumps(await work(self.opened.bench, items), pickle.HIGHEST_PROTOCOL)
+            return pack(await work(self.opened.bench, items))
         except Exception as error:
             raise sentence(error) from None
 
