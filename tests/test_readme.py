@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 QUICK = """
 base = "demo"
-name = "nano"
+name = "demo"
 [writer_model]
 backend = "scripted"
 path = "scripted"
@@ -50,8 +50,8 @@ def ran(words: list[str], folder: Path) -> str:
 def first_hour(folder: Path, config: str) -> None:
     """The demo, then every command, then the Python block."""
     (folder / "examples").symlink_to(ROOT / "examples")
-    assert "page: runs/demo/nano-report/index.html" in ran(["dssr", "demo", *config.split()], folder)
-    listed = json.loads(ran(["dssr", "episodes", "runs/demo/nano", "--json"], folder))
+    assert "page: runs/demo-report/index.html" in ran(["dssr", "demo", *config.split()], folder)
+    listed = json.loads(ran(["dssr", "episodes", "runs/demo", "--json"], folder))
     key = next(one["episode"] for one in listed if one["memory"] == "summary" and one["F'"] == 20)
     known = {"KEY": key[:12]}
     for asked in commands():

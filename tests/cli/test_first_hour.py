@@ -172,8 +172,10 @@ def test_a_missing_file_is_said_to_be_missing(archive: Archive, tmp_path: Path) 
         assert done.stderr.startswith("dssr: There is no file none.txt"), done.stderr
 
 
-@pytest.mark.parametrize("config", ["nano", "scripted"])
-def test_the_demo_audits_what_its_table_says(config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("asked_for", "name"), [({}, "demo"), ({"config": "scripted"}, "scripted")])
+def test_the_demo_audits_what_its_table_says(
+    asked_for: dict[str, str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Catches a change of nano's study that moves README's table: the demo has its own games and audited points."""
     asked: list[Config] = []
 
@@ -183,9 +185,8 @@ def test_the_demo_audits_what_its_table_says(config: str, tmp_path: Path, monkey
 
     monkeypatch.setattr("dssr.diagnose", caught)
     with pytest.raises(KeyboardInterrupt):
-        demo(config=config, out=tmp_path)
-    shipped, named = load("demo"), load(config)
+        demo(**asked_for, out=tmp_path)
     (found,) = asked
-    assert found.games == shipped.games
-    assert found.measure == (shipped if config == "nano" else named).measure
-    assert found.measure.points == {"nano": 3, "scripted": named.measure.points}[config]
+    assert found.games == load("demo").games
+    assert found.measure == load(name).measure
+    assert load("demo").measure.points == 3

@@ -33,8 +33,8 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    config: options.Config = options.DEFAULT_CONFIG,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the demo's run and report.")] = Path("runs/demo"),
+    config: options.Config = "demo",
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the demo's run and report.")] = Path("runs"),
     workers: options.Workers = None,
     ray: options.Ray = None,
 ) -> None:
@@ -45,10 +45,7 @@ def demo(
     from dssr.measure.study import Study
     from dssr.reports.write import report
 
-    shipped = dssr.load("demo")  # that is nano on these games, with more audited points than nano's study has
-    asked_for = dssr.load(config)
-    measure = shipped.measure if asked_for.name == "nano" else asked_for.measure
-    settings = msgspec.structs.replace(asked_for, games=shipped.games, measure=measure)
+    settings = msgspec.structs.replace(dssr.load(config), games=dssr.load("demo").games)
     place = out / settings.name
     budget = settings.agent.budgets[len(settings.agent.budgets) // 2]
     if (place / "summary.json").exists():
