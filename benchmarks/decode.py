@@ -107,9 +107,9 @@ def _decoded(model: HFModel, prompts: Sequence[Sequence[int]]) -> list[list[int]
     prefilled = model.prefiller.run(ids, None, keep=True)
     noise = random.Random(0)
     replies = [
-        Reply(None, done.blocks, len(one), UNSHARED_REPLY, 0.0, noise) for one, done in zip(ids, prefilled, strict=True)
+        Reply(None, done.blocks, one, UNSHARED_REPLY, 0.0, noise) for one, done in zip(ids, prefilled, strict=True)
     ]
-    model.decoder.sample(replies, torch.stack([done.state for done in prefilled]))
+    model.decoder.sample(replies, [()] * len(replies), torch.stack([done.state for done in prefilled]))
     model.decoder.admit(replies)
     while model.decoder.replies:
         model.decoder.step()

@@ -7,6 +7,7 @@ log-probabilities to 1e-4, greedy texts exactly.
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from dssr.config import ModelConfig
 from dssr.models.base import Choose, Generate
 from dssr.models.cache import CachedModel
 from dssr.models.engine.blocks import Ids
+from dssr.models.engine.decode import MOST_GUESSED, Guess
 from dssr.models.engine.hf import HFModel
 from dssr.models.load import load_model, weights_folder
 from dssr.types import LABELS
@@ -43,6 +45,7 @@ def run() -> Iterator[Ratio]:
         yield from _choices(reader, logged)
         yield from _prefix_cache(reader, logged)
         yield from _replies(writer, logged)
+        yield from _one_by_one(writer, logged)
         yield from _samples(writer, logged)
         yield from _overhead(reader, logged)
     finally:
@@ -107,6 +110,33 @@ def _prefix_cache(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
 def _replies(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
     """The writer's own requests, all at once: replies of different lengths."""
     yield from _writing(model, logged[0].writes(), "write states")
+
+
+def _one_by_one(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
+    """The same, each asked when the one before is answered, as one agent does."""
+    prompts = logged[0].writes()
+    plain, ids = plain_of(model), _ids(model, prompts)
+
+    def alone() -> list[str]:
+        return [text for prompt in prompts for text in _write(model, [prompt], clear=False)]
+
+    def without_guesses() -> list[str]:
+        with patch.object(Guess, "following", lambda *_: ()):
+            return alone()
+
+    took = by_turns(
+        {
+            "ours": alone,
+            "a token a pass": without_guesses,
+            "stock generate, prompt lookup": lambda: _texts(
+                model, plain.write_stock(ids, BUDGET, 1, prompt_lookup_num_tokens=MOST_GUESSED)
+            ),
+        },
+        repeat=2,
+    )
+    _equal(took)
+    name = f"write states one by one: {len(prompts)} prompts, about {_median(ids)} tokens"
+    yield from against(name, took, dict.fromkeys(took, WORTH))
 
 
 def _samples(model: HFModel, logged: Sequence[Logged]) -> Iterator[Ratio]:
@@ -210,9 +240,10 @@ def _choose(model: HFModel, prompts: Sequence[Prompt], clear: bool = True) -> li
     return [torch.tensor(chosen.logprobs, dtype=torch.float64) for chosen in asyncio.run(everything())]
 
 
-def _write(model: HFModel, prompts: Sequence[Prompt], temperature: float = 0.0) -> list[str]:
-    """Texts by the engine, from an empty prefix cache."""
-    model.prefiller.clear()
+def _write(model: HFModel, prompts: Sequence[Prompt], temperature: float = 0.0, clear: bool = True) -> list[str]:
+    """Texts by the engine; from an empty prefix cache unless told otherwise."""
+    if clear:
+        model.prefiller.clear()
 
     async def everything() -> list[Any]:
         requests = [Generate(one, BUDGET, temperature, seed) for seed, one in enumerate(prompts)]

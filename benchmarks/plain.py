@@ -57,12 +57,12 @@ class Plain:
         return [found[place] for place in range(len(prompts))]
 
     @torch.inference_mode()
-    def write_stock(self, prompts: Prompts, most: int, rows: int) -> Texts:
+    def write_stock(self, prompts: Prompts, most: int, rows: int, **options: Any) -> Texts:
         """`generate` on batches of prompts of about the same length."""
         found: dict[int, list[int]] = {}
         for batch in _batches(prompts, rows):
             ids, mask = self._padded([prompts[place] for place in batch])
-            written = self.model.generate(ids, attention_mask=mask, max_new_tokens=most, do_sample=False)
+            written = self.model.generate(ids, attention_mask=mask, max_new_tokens=most, do_sample=False, **options)
             for place, row in zip(batch, written[:, ids.shape[1] :].tolist(), strict=True):
                 found[place] = row[: row.index(self.end)] if self.end in row else row
         return [found[place] for place in range(len(prompts))]

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -174,7 +175,7 @@ def test_a_missing_file_is_said_to_be_missing(archive: Archive, tmp_path: Path) 
 
 @pytest.mark.parametrize(("asked_for", "name"), [({}, "demo"), ({"config": "scripted"}, "scripted")])
 def test_the_demo_audits_what_its_table_says(
-    asked_for: dict[str, str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    asked_for: dict[str, Any], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Catches a change of nano's study that moves README's table: the demo has its own games and audited points."""
     asked: list[Config] = []

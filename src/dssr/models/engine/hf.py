@@ -238,7 +238,7 @@ class HFModel:
         self.packed.use(adapter)
         prefilled = self.prefiller.run([one.item.ids for one in pending], adapter, keep=True)
         replies = [_reply(one, done.blocks) for one, done in zip(pending, prefilled, strict=True)]
-        self.decoder.sample(replies, torch.stack([done.state for done in prefilled]))
+        self.decoder.sample(replies, [()] * len(replies), torch.stack([done.state for done in prefilled]))
         self.decoder.admit(replies)
         for reply in replies:
             if reply.done:
@@ -254,8 +254,7 @@ class HFModel:
 def _reply(one: PendingRequest[Tokenized], blocks: list[int]) -> Reply:
     request = one.item.request
     assert isinstance(request, Generate)
-    noise = random.Random(request.seed)
-    return Reply(one, blocks, len(one.item.ids), request.max_tokens, request.temperature, noise)
+    return Reply(one, blocks, one.item.ids, request.max_tokens, request.temperature, random.Random(request.seed))
 
 
 def _most(one: PendingRequest[Tokenized]) -> int:
