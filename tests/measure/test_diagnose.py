@@ -18,6 +18,8 @@ from dssr.measure.plan import Rates, cells_of, grid_of, jobs_of, plan_grid, tota
 from dssr.measure.rows import cell_rows
 from dssr.measure.study import Study
 from dssr.models.base import Choose, Chosen, Generate, Generated, Model
+from dssr.models.engine.hf import HFModel
+from dssr.models.engine.network import Rows
 from dssr.models.load import load_model
 from dssr.models.scripted import ScriptedModel
 from dssr.record.run import Run
@@ -179,7 +181,7 @@ def test_plan_counts_the_calls(bench: Any) -> None:
     assert [load.work for load in loads] == ["decisions"]
     assert model.calls == loads[0].calls
     total = totals(loads, Rates(read=100.0, write=10.0, price_in=2.0, price_out=8.0))
-    assert total["hours"] == pytest.approx(loads[0].tokens_in / 100 / 3600)
+    assert total["hours"] == pytest.approx(loads[0].computed_in / 100 / 3600)
     assert total["cost"] == pytest.approx(loads[0].tokens_in * 2e-6)
     assert totals(loads, Rates())["hours"] is None
 
@@ -200,6 +202,34 @@ def test_plan_knows_shared_walks(bench: Any) -> None:
     assert writes(ask).tokens_out == 64 * writes(ask).new_calls
     longer = msgspec.structs.replace(one, fillers=(10,))
     assert writes(longer).tokens_in < writes(ask).tokens_in < writes(longer).tokens_in + writes(one).tokens_in
+
+
+def test_plan_counts_what_is_computed(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches hours that follow from whole prompts though most of their beginnings are computed once: hindsight
+    samples of one history made the plan of a study eight times too long. The tokens that the engine reads are compared
+    with the planned ones; only the lengths of states, which a random model fills to the budget, are left to chance."""
+    config = msgspec.structs.replace(
+        bench.levels(1),
+        protocol=ProtocolConfig(fillers=(0,), max_actions=4),
+        measure=MeasureConfig(points=2, oracle_samples=4),
+    )
+    model = reload(make_tiny(tmp_path / "tiny"))
+    assert isinstance(model, HFModel)
+    read, forward = [0], model.packed.forward
+
+    def counted(rows: Rows, wanted: int = 0) -> Any:
+        read[0] += len(rows) * (rows.tables.ndim == 1)  # those of a prompt
+        return forward(rows, wanted)
+
+    monkeypatch.setattr(model.packed, "forward", counted)
+    grid = grid_of(config, bench.archive, memories=["full", "summary"], budgets=[32], games=1, lag=True)
+    with open_agent(config, bench.archive, model, jobs_of(grid, config)) as agent:
+        total = totals(plan_grid(grid, config, agent), Rates())
+    bench.diagnose("computed", config, model, memories=["full", "summary"], budgets=[32], games=1, lag=True)
+    assert total["computed_in"] is not None
+    assert total["tokens_in"] is not None
+    assert 0.5 < total["computed_in"] / read[0] < 2
+    assert total["tokens_in"] > 3 * read[0]
 
 
 def test_a_history_that_does_not_fit_is_refused_by_name(bench: Any) -> None:

@@ -55,7 +55,7 @@ def test_hours_follow_the_rates_and_what_is_done_is_not_counted(line: Line) -> N
     with open_agent(line.config, line.archive, load_model(line.config.writer_model)) as agent:
         slow, fast = (forecast(line, range(2), agent, rates) for rates in ((100.0, 100.0), (200.0, 200.0)))
         assert slow.hours == pytest.approx(2 * fast.hours)
-        reading = sum(load.tokens_in + load.tokens_out for load in slow.loads)
+        reading = sum(load.computed_in + load.tokens_out for load in slow.loads)
         trained = next(load.tokens_in for load in slow.loads if load.work == "training")
         assert slow.hours == pytest.approx((reading + 3 * trained) / 100 / 3600)
         (line.directory / "adapters" / "r0").mkdir(parents=True)
@@ -101,7 +101,7 @@ def test_scoring_looks_ahead_to_the_last_target() -> None:
     """Catches roll-forwards counted to the horizon or to the end instead of the last target. Worked by hand: decisions
     at steps 3, 4 and 5, of which K = 1 and 2 look at the first and the last within two steps. Step 0 has none within
     two steps, so it is no point of outcome either, which plays on to the end from the points of dssr."""
-    walk = Walk(steps=4, shown=40, history=40, choice=10, plan=3, visits=1)
+    walk = Walk(steps=4, shown=40, history=40, choice=10, frame=4, plan=3, visits=1)
     trip = EpisodeSize(walk, budget=8, actions=3)
     config = WriterConfig(horizon=2, targets=(1, 2))
     dssr, outcome = variant_of("dssr", config), variant_of("outcome", config)
@@ -114,7 +114,7 @@ def test_scoring_looks_ahead_to_the_last_target() -> None:
 def test_samples_of_later_rewrites_are_counted() -> None:
     """Catches an enforced score that is forecast as a plain one: worked by hand on the episode above, two samples
     beside the greedy reply, each read at both decisions still ahead, or at one."""
-    trip = EpisodeSize(Walk(steps=4, shown=40, history=40, choice=10, plan=3, visits=2), budget=8, actions=3)
+    trip = EpisodeSize(Walk(steps=4, shown=40, history=40, choice=10, frame=4, plan=3, visits=2), budget=8, actions=3)
     config = WriterConfig(horizon=2, targets=(1, 2), chain_horizon=2)
     enforced, hindsight = variant_of("enforced", config), variant_of("hindsight", config)
     assert ahead(trip, enforced, (1, 2), 8, 2, 2) == [(1, 6, 6), (2, 6, 9), (3, 6, 9), (4, 3, 3)]

@@ -106,9 +106,13 @@ class Load(Record, frozen=True):
     tokens_in: int
     """Tokens are those of the new calls: what the cache answers costs neither time nor money."""
     tokens_out: int
+    computed_in: int
+    """Of the tokens in, those with which no other prompt begins as well: the rest is computed once by a model that
+    keeps beginnings, as the CPU engine and vLLM do. Time follows from these."""
     most_calls: int
     most_tokens_in: int
     most_tokens_out: int
+    most_computed_in: int
 
 
 def scaled(load: Load, scale: float) -> Load:
@@ -117,11 +121,15 @@ def scaled(load: Load, scale: float) -> Load:
     return Load(load.work, **numbers)
 
 
+SIZES = tuple(name for name in Load.__struct_fields__ if name != "work")
+"""What is counted of every kind of work."""
+
+
 class Rates(Record, frozen=True):
     """How fast a model is, in tokens per second, and what it costs, per million tokens."""
 
     read: float | None = None
-    """Prompt tokens per second."""
+    """Prompt tokens computed per second."""
     write: float | None = None
     """Generated tokens per second."""
     price_in: float | None = None
@@ -200,13 +208,18 @@ class Count:
     new_calls: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
+    computed_in: int = 0
 
-    def add(self, calls: int, tokens_in: int, tokens_out: int = 0, new: int | None = None) -> None:
-        """Add calls; `new` of them are not repeated elsewhere in the grid, all when it is left out."""
+    def add(
+        self, calls: int, tokens_in: int, tokens_out: int = 0, new: int | None = None, computed: int | None = None
+    ) -> None:
+        """Add calls; `new` of them are not repeated elsewhere in the grid, and `computed` of the tokens in begin no
+        other prompt, all when they are left out."""
         self.calls += calls
         self.new_calls += calls if new is None else new
         self.tokens_in += tokens_in
         self.tokens_out += tokens_out
+        self.computed_in += tokens_in if computed is None else computed
 
 
 @dataclass(frozen=True)
@@ -221,6 +234,8 @@ class Walk:
     """Tokens of the history at the first decision."""
     choice: int
     """Tokens of the first decision's prompt, without the context."""
+    frame: int
+    """Of them, those that all decisions' prompts begin with."""
     plan: int
     """Actions of the optimal plan."""
     visits: int
@@ -251,21 +266,22 @@ def load_of(work: str, low: Count, high: Count) -> Load:
         new_calls=low.new_calls,
         tokens_in=low.tokens_in,
         tokens_out=low.tokens_out,
+        computed_in=low.computed_in,
         most_calls=high.calls,
         most_tokens_in=high.tokens_in,
         most_tokens_out=high.tokens_out,
+        most_computed_in=high.computed_in,
     )
 
 
 def totals(loads: list[Load], rates: Rates) -> dict[str, float | None]:
     """Sums over all work, with hours and cost where rates and prices are known."""
-    fields = ("calls", "new_calls", "tokens_in", "tokens_out", "most_calls", "most_tokens_in", "most_tokens_out")
-    found: dict[str, float | None] = {name: sum(getattr(load, name) for load in loads) for name in fields}
+    found: dict[str, float | None] = {name: sum(getattr(load, name) for load in loads) for name in SIZES}
     for prefix in ("", "most_"):
         tokens = (found[f"{prefix}tokens_in"] or 0.0, found[f"{prefix}tokens_out"] or 0.0)
         found[f"{prefix}hours"] = found[f"{prefix}cost"] = None
         if rates.read and rates.write:
-            found[f"{prefix}hours"] = (tokens[0] / rates.read + tokens[1] / rates.write) / 3600
+            found[f"{prefix}hours"] = _hours(found[f"{prefix}computed_in"] or 0.0, tokens[1], rates)
         if rates.price_in is not None and rates.price_out is not None:
             found[f"{prefix}cost"] = (tokens[0] * rates.price_in + tokens[1] * rates.price_out) / 1e6
     return found
@@ -282,14 +298,14 @@ def shard_hours(grid: Grid, config: Config, agent: Agent, rates: Rates) -> list[
                 shared = config.protocol.kind in ("post", "post-brief") and cell.filler != longest
                 walk = walks[cell.filler]
                 _add_episode(cell, walk, walk.plan, shared, frame, grid.lag, config, counts)
-            found.append(sum(_hours(one.tokens_in, one.tokens_out, rates) for one in counts.values()))
+            found.append(sum(_hours(one.computed_in, one.tokens_out, rates) for one in counts.values()))
     return found
 
 
 def share_out(shards: Sequence[float], loads: Sequence[Load], rates: Rates, workers: int) -> SharedPlan:
     """The shards handed out one by one to whoever is free."""
     total, last = sum(shards), finish(shards, workers)
-    hours = {load.work: _hours(load.tokens_in, load.tokens_out, rates) for load in loads}
+    hours = {load.work: _hours(load.computed_in, load.tokens_out, rates) for load in loads}
     most = max(hours, key=hours.__getitem__)
     return SharedPlan(
         workers=workers,
@@ -300,8 +316,8 @@ def share_out(shards: Sequence[float], loads: Sequence[Load], rates: Rates, work
     )
 
 
-def _hours(tokens_in: float, tokens_out: float, rates: Rates) -> float:
-    return (tokens_in / (rates.read or 1.0) + tokens_out / (rates.write or 1.0)) / 3600
+def _hours(computed_in: float, tokens_out: float, rates: Rates) -> float:
+    return (computed_in / (rates.read or 1.0) + tokens_out / (rates.write or 1.0)) / 3600
 
 
 def _add_episode(
@@ -310,27 +326,35 @@ def _add_episode(
     """Add one episode. `shared`: a longer walk of the same grid already writes this Phase A."""
     budget = cell.budget or 0
     observation = walk.shown // walk.steps
-    history = walk.history + actions * observation // 2
+    later = actions * observation
+    history = walk.history + later // 2
+    once = later if shared else walk.history + later
+    """Of the history, what no other episode's begins with."""
+    asked = walk.choice - walk.frame
     if not is_reference(cell.memory):
         writes, new = walk.steps - 1 + actions, actions if shared else walk.steps - 1 + actions
-        tokens = new * (frame + budget) + actions * observation + (0 if shared else walk.shown)
-        counts["state writes"].add(writes, tokens, new * budget, new)
-    context = history if cell.memory == FULL else budget
-    counts["decisions"].add(actions, actions * (walk.choice + context))
+        seen = later + (0 if shared else walk.shown)
+        counts["state writes"].add(writes, new * (frame + budget) + seen, new * budget, new, new * budget + seen)
     if cell.memory == FULL:
+        counts["decisions"].add(actions, actions * (walk.choice + history), computed=actions * asked + once)
         return
+    counts["decisions"].add(actions, actions * (walk.choice + budget), computed=actions * (asked + budget))
     if rule := rule_of(cell.memory):
         # Which decisions are in doubt is not known before: all of them could be.
         reads = actions * (1 + config.agent.recall_tries) if rule == "unsure" else actions + config.agent.recalls
-        counts["recall reads"].add(reads, reads * (walk.choice + budget + history // max(walk.visits, 1)))
+        context = budget + history // max(walk.visits, 1)
+        counts["recall reads"].add(reads, reads * (walk.choice + context), computed=reads * (asked + context))
     points, samples = min(config.measure.points, actions), config.measure.oracle_samples
     oracle = points * samples
-    counts["oracle writes"].add(oracle, oracle * (frame + history), oracle * budget)
+    counts["oracle writes"].add(oracle, oracle * (frame + history), oracle * budget, computed=once)
     reads = points * (1 + samples)
-    counts["audit reads"].add(reads, reads * walk.choice + points * history + oracle * budget)
-    if lag:
+    states = oracle * budget
+    counts["audit reads"].add(
+        reads, reads * walk.choice + points * history + states, computed=reads * asked + once + states
+    )
+    if lag:  # what stands before the chunk is shared: half of a history, on average
         chunks = points * (walk.visits + actions // (2 * config.measure.block) + 1)
-        counts["lag reads"].add(chunks, chunks * (walk.choice + history))
+        counts["lag reads"].add(chunks, chunks * (walk.choice + history), computed=chunks * (asked + history // 2))
 
 
 def walk_of(game: str, config: Config, filler: int, agent: Agent) -> Walk:
@@ -340,11 +364,13 @@ def walk_of(game: str, config: Config, filler: int, agent: Agent) -> Walk:
         moment, index = steps[-1].node.moment, len(steps) - 1
         actions = world.options(steps[-1].node, index).actions
         choice = agent.reader.messages(world.goal, "", steps[-1].observation, actions)
+        bare_choice = agent.reader.messages(world.goal, "", "", ())
     return Walk(
         steps=len(steps),
         shown=sum(_tokens(step.observation, agent) for step in steps),
         history=_tokens(_history(steps), agent),
         choice=agent.reader.model.prompt_tokens(choice),
+        frame=agent.reader.model.prompt_tokens(bare_choice),
         plan=_actions(moment, config),
         visits=steps[-1].visit + 1,
     )
@@ -393,7 +419,8 @@ _RATES: dict[tuple[str, str, int], tuple[float, float]] = {}
 
 
 async def measured_rates(grid: Grid, config: Config, agent: Agent) -> tuple[float, float]:
-    """Tokens per second read and written by the models themselves, past the cache; timed once in a process."""
+    """Tokens per second computed of prompts and written by the models themselves, past the cache; timed once in a
+    process."""
     budget = grid.budgets[-1]
     asked = (agent.writer.fingerprint(), agent.reader.fingerprint(), budget)
     if asked in _RATES:
@@ -409,13 +436,18 @@ async def measured_rates(grid: Grid, config: Config, agent: Agent) -> tuple[floa
         writing = [writer.messages(View(world.goal, None, text), "") for text in seen]
     reader, model = bare(unwatched(agent.reader.model)), bare(unwatched(agent.writer))
     labels = LABELS[: len(actions)]
-    begin = time.perf_counter()
+    # Other programs on the machine must not count: what computes in this process is timed by its processor seconds.
+    here = all(one.backend in ("hf", "scripted") for one in (config.writer_model, config.reads_with))
+    clock = time.process_time if here else time.perf_counter
+    begin = clock()
     await asyncio.gather(*(reader.choose(Choose(one, labels, agent.reader.adapter)) for one in reading))
-    read = sum(map(reader.prompt_tokens, reading)) / (time.perf_counter() - begin)
-    begin = time.perf_counter()
+    frame = reader.prompt_tokens(agent.reader.messages(world.goal, "", "", ()))
+    read = (sum(reader.prompt_tokens(one) - frame for one in reading) + frame) / (clock() - begin)
+    begin = clock()
     replies = await asyncio.gather(*(model.generate(Generate(one, budget, 0.0, 0)) for one in writing))
-    prompts = sum(map(model.prompt_tokens, writing)) / read
-    spent = time.perf_counter() - begin
+    frame = frame_of(agent, budget)
+    prompts = (sum(model.prompt_tokens(one) - frame for one in writing) + frame) / read
+    spent = clock() - begin
     # Reading its prompts is part of a write's time; where that was all of it, writing cost next to nothing.
     _RATES[asked] = read, max(sum(reply.tokens for reply in replies), 1) / max(spent - prompts, 0.05 * spent)
     return _RATES[asked]

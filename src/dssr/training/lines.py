@@ -21,6 +21,7 @@ from dssr.agent.memory import with_adapter
 from dssr.config import Config, resolved
 from dssr.errors import RecordError, UsageError
 from dssr.measure.plan import (
+    SIZES,
     Count,
     Load,
     Rates,
@@ -127,9 +128,9 @@ def _validation(line: Line, names: Sequence[str], agent: Agent) -> list[Load]:
     owed = sum(not (line.directory / name / "summary.json").exists() for name in names)
     few = sample_grid(line)
     scale = owed * len(line.grid(line.config.writer.memory).games) / len(few.games)
-    fields = ("calls", "new_calls", "tokens_in", "tokens_out", "most_calls", "most_tokens_in", "most_tokens_out")
     total = totals(plan_grid(few, line.config, agent), Rates())
-    return [Load("validation", *(round(scale * (total[name] or 0.0)) for name in fields))] if owed else []
+    sizes = {name: round(scale * (total[name] or 0.0)) for name in SIZES}
+    return [Load("validation", **sizes)] if owed else []
 
 
 def _round(line: Line, number: int, data: bool, agent: Agent, longest: bool, counts: dict[str, Count]) -> None:
@@ -156,7 +157,13 @@ def _collection(trips: Sequence[EpisodeSize], frame: int, scale: float, count: C
     for trip in trips:
         writes = trip.begin + trip.actions
         read = writes * (frame + trip.request) + trip.actions * (trip.walk.choice + trip.budget)
-        count.add(round(scale * (writes + trip.actions)), round(scale * read), round(scale * writes * trip.budget))
+        begun = writes * frame + trip.actions * trip.walk.frame
+        count.add(
+            round(scale * (writes + trip.actions)),
+            round(scale * read),
+            round(scale * writes * trip.budget),
+            computed=round(scale * (read - begun)),
+        )
 
 
 def _scoring(
@@ -170,10 +177,16 @@ def _scoring(
         times = wanted * line.variant.candidates
         for trip, writes, reads in kept:
             if line.variant.samples:
-                counts["candidates"].add(0, round(times * (frame + trip.request)), round(times * trip.budget))
+                prompt = frame + trip.request
+                counts["candidates"].add(
+                    0, round(times * prompt), round(times * trip.budget), computed=round(wanted * prompt)
+                )
             context = trip.walk.history if line.variant.tries == "hindsight" else trip.budget
             read = writes * (frame + trip.request) + reads * (trip.walk.choice + context)
-            counts["scoring"].add(0, round(times * read), round(times * writes * trip.budget))
+            begun = writes * frame + reads * trip.walk.frame
+            counts["scoring"].add(
+                0, round(times * read), round(times * writes * trip.budget), computed=round(times * (read - begun))
+            )
         if line.variant.samples:
             counts["candidates"].add(round(times * len(kept)), 0)
         counts["scoring"].add(round(times * sum(writes + reads for _, writes, reads in kept)), 0)
