@@ -316,6 +316,9 @@ class ContinuationConfig(Section, frozen=True):
     points: Count = 200
     candidates: Annotated[int, Meta(ge=2)] = 8
     """At a point; fewer than two cannot be ranked."""
+    tries: Literal["writes", "chains"] = "writes"
+    """What is tried at a point: other writes, or whole chains of sampled rewrites, which are judged by their own score
+    and by the recursive ones of their first write."""
     enforced: Size = 0
     """Samples of each later rewrite in the score of `enforced`, which is judged beside the others; 0 leaves it out."""
     memory: Text = "summary"

@@ -112,6 +112,35 @@ def test_the_enforced_score_stands_beside_the_others_when_asked_for(run: Run, ar
     assert told[0] <= told[1]
 
 
+def test_chains_are_played_on_from_their_first_decision(run: Run, archive: Archive, tmp_path: Path) -> None:
+    """Catches a chain whose return is that of its first write rolled on greedily, whose own score is missing or is the
+    greedy chain's for all, and recursive scores that are not those of the first write."""
+    chains = go(study(tries="chains"), archive, tmp_path / "run", Scripted())
+    found = list(chains.read("candidates", Candidate))
+    assert {name for one in found for name in one.scores} == {"S1", "S2", "S4", "chain", "return"}
+    points = {point.key: point for point in chains.read("points", WritePoint)}
+    jobs = continuation_jobs(continuation_grid(chains.config, archive, "train"), chains.config)
+    played = {one.episode.key: one for one in stored(chains)}
+    kept: set[bool] = set()
+    with open_agent(chains.config, archive, Scripted(), jobs) as agent:
+        for one in found:
+            point = points[one.point]
+            logged, first = played[point.episode], point.targets[0]
+            states = (one.state, *one.chain)
+            again = asyncio.run(
+                continue_episode(logged.episode, logged.steps, first, agent, states[first - point.step])
+            ).episode
+            assert one.scores["return"] == again.score / again.max_score
+            greedy = asyncio.run(continue_episode(logged.episode, logged.steps, point.step, agent, one.state)).episode
+            kept.add(one.scores["return"] == greedy.score / greedy.max_score)
+    assert kept == {True, False}, "sampled rewrites change how some games end, and not all"
+    assert len({one.scores["chain"] for one in found}) > POINTS
+    assert chains.summary is not None
+    rows = {row["score"]: row for row in chains.summary["returns"]}
+    assert set(rows) | set(chains.summary["unmeasured"]) == {"S1", "S2", "S4", "chain"}
+    assert rows["chain"]["points"] + rows["chain"]["without_variance"] + rows["chain"]["unranked"] == POINTS
+
+
 def ranks(values: list[float]) -> list[float]:
     """Mean ranks, the slow way."""
     return [sum(other < one for other in values) + (sum(other == one for other in values) + 1) / 2 for one in values]

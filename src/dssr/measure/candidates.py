@@ -279,6 +279,25 @@ class CandidateScorer:
 
         return await self._tried(point, everything)
 
+    async def studied_chains(self, point: WritePoint) -> list[Candidate]:
+        """The point's chains with their score, the recursive scores of their first write, and their return."""
+
+        async def with_scores(one: Candidate) -> Candidate:
+            first, ended = await asyncio.gather(
+                self.recursive(point, one.state), self.continued(*self.start_of(point, one))
+            )
+            scores = {**first, **one.scores, "return": ended.score / ended.max_score}
+            return msgspec.structs.replace(one, scores=scores)
+
+        return list(await asyncio.gather(*map(with_scores, await self.chains(point))))
+
+    def start_of(self, point: WritePoint, one: Candidate) -> tuple[int, str]:
+        """Where the game is played on from a candidate: the step and the state; from a chain at its first decision."""
+        if not one.chain:
+            return point.step, one.state
+        first = point.targets[0]
+        return first, (one.state, *one.chain)[first - point.step]
+
     async def _tried(self, point: WritePoint, score: Score) -> list[Candidate]:
         view, previous = self.request(point)
         count, heat = self.sampling.candidates, self.sampling.temperature

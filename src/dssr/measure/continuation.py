@@ -134,7 +134,7 @@ class Tried(Record, frozen=True):
     point: WritePoint
     candidates: tuple[Candidate, ...] = ()
     ends: tuple[Episode, ...] = ()
-    """Of the distinct states among the candidates."""
+    """Of the distinct states that the game was played on from."""
     trouble: Trouble | None = None
     """Why the point has neither; None when it has both."""
     searches: tuple[Search, ...] = ()
@@ -168,9 +168,10 @@ async def try_points(sampling: Sampling, bench: Bench, points: Sequence[OpenPoin
 async def _try(scorer: CandidateScorer, point: WritePoint) -> Tried:
     """A model or game that fails costs its point and no other."""
     try:
-        candidates = await scorer.studied(point)
-        states = dict.fromkeys(one.state for one in candidates)
-        ends = [await scorer.continued(point.step, state) for state in states]
+        chains = scorer.sampling.tries == "chains"
+        candidates = await (scorer.studied_chains(point) if chains else scorer.studied(point))
+        starts = dict.fromkeys(scorer.start_of(point, one) for one in candidates)
+        ends = [await scorer.continued(*start) for start in starts]
     except (ModelError, GameError) as error:
         return Tried(point, trouble=Trouble(point.key, str(error)))
     return Tried(point, tuple(candidates), tuple(ends))
@@ -183,11 +184,9 @@ class Continuation:
         self.session, self.run, self.jobs, self.agent = session, run, jobs, agent
         self.config = config = session.config
         self.wanted = points
-        self.sampling = Sampling(
-            config.continuation.candidates,
-            config.writer.candidate_temperature,
-            enforced=config.continuation.enforced or None,
-        )
+        asked, writer = config.continuation, config.writer
+        heat = writer.chain_temperature if asked.tries == "chains" else writer.candidate_temperature
+        self.sampling = Sampling(asked.candidates, heat, asked.tries, asked.enforced or None)
 
     async def play(self) -> None:
         """The trajectories."""
@@ -282,7 +281,7 @@ class ReturnRow(Record, frozen=True):
     """Rank agreement of one score with the realised return; log `returns` of a continuation run."""
 
     score: str
-    """Its name: `S1`, …, `W1`, …, `E1`, …"""
+    """Its name: `S1`, …, `W1`, …, `E1`, …, `chain`."""
     rho: float
     """Mean over points of Spearman's correlation among their candidates."""
     rho_low: float | None

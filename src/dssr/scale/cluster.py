@@ -120,7 +120,7 @@ class Cluster:
         refs = {digests[name]: [self.ray.put(content)] for name, content in packed.items()}
         told = self.ray.put(pickle.dumps((opener, digests, here(self.ray), os.getcwd())))
         needs = {"num_gpus": 1, "num_cpus": 1} if gpus else {"num_cpus": 1}
-        actor = self.ray.remote(**needs, max_restarts=0, runtime_env={"env_vars": ONE_THREAD})(Actor)
+        actor = self.ray.remote(**needs, max_restarts=0)(Actor)
         return [RayWorker(self, number + 1, opener, lambda: actor.remote(told, refs)) for number in range(count)]
 
     def close(self) -> None:
@@ -207,6 +207,8 @@ class Actor:
     """A worker on a node: opens what the driver has open, or what travelled there, and does shards."""
 
     def __init__(self, told: bytes, parcels: Mapping[str, list[Any]]) -> None:
+        # Not as Ray's `runtime_env`: for that it would start other processes than those that it keeps ready.
+        os.environ.update(ONE_THREAD)
         self._told, self._parcels = told, parcels
         self._host = Host()
         self._opening = asyncio.Lock()
