@@ -187,6 +187,17 @@ def test_digest_depends_on_what_is_computed_only() -> None:
     assert msgspec.structs.replace(config, seed=1).digest() != config.digest()
 
 
+def test_young_settings_change_no_digest() -> None:
+    """Catches a run or study of before that is refused because a setting exists now that it did not have, and a young
+    setting that is set but is no part of the identity."""
+    config = Config(name="a")
+    for section, names in configs.LATER.items():
+        assert names
+        assert not set(names) & set(config.content()[section])
+    chains = msgspec.structs.replace(config.continuation, tries="chains")
+    assert msgspec.structs.replace(config, continuation=chains).digest() != config.digest()
+
+
 def test_paper_numbers_are_the_defaults() -> None:
     """Catches a default that drifted from the stated method."""
     paper = configs.load("paper")

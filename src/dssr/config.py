@@ -37,6 +37,9 @@ from dssr.types import Protocol
 
 Edges = Sizes
 """Lower edges of bins, which rise; the last bin has no end."""
+LATER = {"agent": ("recalls", "recall_entropy", "recall_tries"), "continuation": ("tries",)}
+"""Settings younger than stored runs. At their defaults they are no part of what a run computes, so that the digest of a
+run of before does not change because they exist."""
 PROMPTED = ("summary", "belief", "slots", "guide", "verbatim")
 """The memories that are a prompt to the writer's model, and so can be trained."""
 
@@ -392,9 +395,11 @@ class Config(Section, frozen=True):
         plain: dict[str, Any] = msgspec.to_builtins(self)
         for place in ("data", "runs", "cache_gib", "study"):
             del plain[place]
-        for name, value in msgspec.to_builtins(AgentConfig()).items():
-            if name.startswith("recall") and plain["agent"][name] == value:
-                del plain["agent"][name]  # the digest of a run of before must not change because they exist
+        for section, names in LATER.items():
+            defaults = msgspec.to_builtins(type(getattr(self, section))())
+            for name in names:
+                if plain[section][name] == defaults[name]:
+                    del plain[section][name]
         return plain
 
     def digest(self) -> str:
