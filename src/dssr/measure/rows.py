@@ -5,7 +5,7 @@ files, data frames and programs. Success, score and shares are fractions; losses
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Literal, get_args
 
@@ -216,14 +216,14 @@ def cell_rows(study: Study) -> list[CellRow]:
 
 def _cell_row(study: Study, cell: Cell) -> CellRow:
     seeds = study.single(cell)
-    played = [episode for one in seeds for episode in study.episodes[one].values()]
-    finished = [episode for episode in played if episode.outcome != "error"]
-    per_game = Counter(episode.job.game for episode in finished)
-    audits = [audit for one in seeds for game in study.audits[one].values() for audit in game]
-    problems: list[str] = []
-    covered = [audit.coverage for audit in audits if audit.coverage is not None]
-    writes = tokens = cut = decisions = differ = ties = 0
-    for episode in finished:
+    per_game: Counter[str] = Counter()
+    errors = won = writes = tokens = cut = decisions = differ = ties = points = 0
+    for episode in (episode for one in seeds for episode in study.episodes[one].values()):
+        if episode.outcome == "error":
+            errors += 1
+            continue
+        per_game[episode.job.game] += 1
+        won += episode.outcome == "won"
         for step in study.steps(episode.key):
             writes += step.write.tokens > 0
             tokens += step.write.tokens
@@ -232,6 +232,11 @@ def _cell_row(study: Study, cell: Cell) -> CellRow:
                 decisions += 1
                 differ += step.decision.tie is not None
                 ties += bool(step.decision.tie)
+    finished, covered = per_game.total(), []
+    for audit in (audit for one in seeds for game in study.audits[one].values() for audit in game):
+        points += 1
+        covered += [] if audit.coverage is None else [audit.coverage]
+    problems: list[str] = []
 
     def mean(quantity: Quantity) -> Interval | None:
         try:
@@ -247,21 +252,21 @@ def _cell_row(study: Study, cell: Cell) -> CellRow:
         filler=cell.filler,
         protocol=cell.protocol,
         games=sum(count == len(seeds) for count in per_game.values()),
-        errors=len(played) - len(finished),
+        errors=errors,
         success=success,
         score=mean("score"),
         delta=mean("delta"),
         beta=mean("beta"),
         kappa=mean("kappa"),
-        points=len(audits),
+        points=points,
         coverage=float(np.mean(covered)) if covered else None,
         truncated=cut / writes if writes else None,
         tokens=tokens / writes if writes else None,
-        actions=decisions / len(finished) if finished else None,
+        actions=decisions / finished if finished else None,
         disagreements=differ,
         ties=ties,
         tie_rate=ties / differ if differ else None,
-        wilson=_wilson(study, finished, success) if len(seeds) == 1 else None,
+        wilson=_wilson(study, won, finished, success) if len(seeds) == 1 else None,
         kappa_first=mean("kappa_first"),
         kappa_mean=mean("kappa_mean"),
         seeds=len(seeds),
@@ -269,7 +274,7 @@ def _cell_row(study: Study, cell: Cell) -> CellRow:
     )
 
 
-def _wilson(study: Study, finished: Sequence[Episode], success: Interval | None) -> Interval | None:
+def _wilson(study: Study, won: int, finished: int, success: Interval | None) -> Interval | None:
     """Only where the bootstrap says too little: near 0 and 1."""
     if (
         success is None
@@ -277,7 +282,7 @@ def _wilson(study: Study, finished: Sequence[Episode], success: Interval | None)
         or study.config.stats.extreme < success.estimate < 1 - study.config.stats.extreme
     ):
         return None
-    return wilson(sum(episode.outcome == "won" for episode in finished), len(finished), study.sampler)
+    return wilson(won, finished, study.sampler)
 
 
 def filler_rows(study: Study) -> list[FillerRow]:

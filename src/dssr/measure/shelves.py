@@ -1,12 +1,12 @@
 """Records of logs by name, read when they are asked for.
 
 A study of ten thousand episodes has some hundred megabytes of records, and a table looks at one cell at a time. So it
-holds where they lie, and of the records themselves those that were used last.
+holds where they lie, and of the records themselves those that were used last, a bounded number of them.
 """
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -18,8 +18,9 @@ from dssr.types import Record
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
 V = TypeVar("V")
-HELD = 1024
-"""Names whose records are held for all shelves of some logs; those of the shelf in use are, however many."""
+HELD = 400
+"""Names whose records are held, for all shelves of some logs; a shelf with more is read anew whenever it is gone
+through."""
 Place = tuple[int, int, int]
 """Number of a log, first byte, length."""
 
@@ -48,9 +49,9 @@ class Logs(Generic[R]):
             yield one, (number, first, length)
             first += length
 
-    def path(self, place: Sequence[int]) -> Path:
-        """The log that a place is in."""
-        return self._paths[place[0]]
+    def path(self, number: int) -> Path:
+        """The log of this number."""
+        return self._paths[number]
 
     def read(self, places: "array[int]") -> list[R]:
         """The records that lie there; a place is three numbers."""
@@ -63,10 +64,10 @@ class Logs(Generic[R]):
         return found
 
     def held(self, shelf: "Shelf[R, V]") -> dict[str, V]:
-        """All that stands on a shelf."""
+        """All that stands on a shelf, which has no more than `HELD` names."""
         if id(shelf) not in self._held:
             self._held[id(shelf)] = {name: shelf.alone(name) for name in shelf}
-            while len(self._held) > 1 and sum(map(len, self._held.values())) > HELD:
+            while sum(map(len, self._held.values())) > HELD:
                 self._held.popitem(last=False)
         self._held.move_to_end(id(shelf))
         return self._held[id(shelf)]
@@ -77,42 +78,52 @@ class Shelf(Mapping[str, V], Generic[R, V]):
 
     def __init__(self, logs: Logs[R], made: Callable[[list[R]], V]) -> None:
         self._logs, self._made = logs, made
-        self._places: dict[str, array[int]] = {}
+        self._numbers: dict[str, int] = {}
+        self._first = array("q")
+        """By number: where the first stretch of a name's records lies."""
+        self._others: dict[str, array[int]] = {}
+        """Where further stretches lie, of the few names that have more than one."""
 
     def put(self, name: str, place: Place) -> None:
         """One more record of a name."""
-        known = self._places.get(name)
-        if known is None:
-            self._places[name] = array("q", place)
-        elif known[-3] == place[0] and known[-2] + known[-1] == place[1]:
-            known[-1] += place[2]
+        number = self._numbers.setdefault(name, len(self._numbers))
+        at = 3 * number
+        if at == len(self._first):
+            self._first.extend(place)
+            return
+        others = self._others.get(name)
+        last, end = (self._first, at + 3) if others is None else (others, len(others))
+        if last[end - 3] == place[0] and last[end - 2] + last[end - 1] == place[1]:
+            last[end - 1] += place[2]
         else:
-            known.extend(place)
+            self._others.setdefault(name, array("q")).extend(place)
 
     def alone(self, name: str) -> V:
         """What stands under one name, read anew."""
-        return self._made(self._logs.read(self._places[name]))
+        at = 3 * self._numbers[name]
+        return self._made(self._logs.read(self._first[at : at + 3] + self._others.get(name, array("q"))))
 
     def path(self, name: str) -> Path:
         """The log that holds the first of its records."""
-        return self._logs.path(self._places[name])
+        return self._logs.path(self._first[3 * self._numbers[name]])
 
     def __getitem__(self, name: str) -> V:
         return self.alone(name)
 
     def items(self) -> ItemsView[str, V]:
-        """All of them, which are then held for a while: a table goes through a cell more than once."""
-        return self._logs.held(self).items()
+        """All of them, which are then held for a while if they are not too many: a table goes through a cell more than
+        once."""
+        return self._logs.held(self).items() if len(self) <= HELD else super().items()
 
     def values(self) -> ValuesView[V]:
         """As `items`, without the names."""
-        return self._logs.held(self).values()
+        return self._logs.held(self).values() if len(self) <= HELD else super().values()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self._numbers)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._numbers)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._places
+        return name in self._numbers
