@@ -8,7 +8,9 @@ import pytest
 
 import dssr
 from dssr.config import Config, WriterConfig
+from dssr.errors import UsageError
 from dssr.measure.candidates import CHAIN, Candidate
+from dssr.models.scripted.learning import read_adapter, write_adapter
 from dssr.record.run import Run
 from dssr.training.round import Round, round_jobs
 from dssr.training.variants import variant_of
@@ -142,3 +144,19 @@ def test_the_first_chain_is_greedy_and_the_line_goes_on_from_its_adapter(line: P
     assert (line / "adapters" / "r1").exists()
     memory = Run.open(line / "round-1").info.arguments["memory"]
     assert memory.endswith("@r0")
+
+
+def test_taught_chains_go_on_from_the_line_of_hindsight(line: Path) -> None:
+    """Catches chains that begin with the main line's adapter or the untrained writer, and a round 0 of their own."""
+    config, study = Run.open(line).config, line.parent
+    with pytest.raises(UsageError, match="--variant hindsight"):
+        dssr.train(config, "chains-taught", rounds="1", out=study, force=True, workers=1)
+    with pytest.raises(UsageError, match="begins with round 1, from the adapter that hindsight"):
+        dssr.train(config, "chains-taught", rounds="0-1", out=study, force=True, resume=True, workers=1)
+    write_adapter(study / "hindsight-s0" / "adapters" / "r0", 0.5, {})
+    dssr.train(config, "chains-taught", rounds="1", out=study, force=True, resume=True, workers=1)
+    taught = study / "chains-taught-s0"
+    assert read_adapter(taught / "adapters" / "r0") == 0.5
+    assert "hindsight-s0" in (taught / "adapters" / "r0" / "card.json").read_text()
+    assert not (taught / "round-0").exists()
+    assert Run.open(taught / "round-1").info.arguments["memory"].endswith("@r0")

@@ -77,6 +77,11 @@ class Line:
         return line_folder(self.directory.parent, MAIN, self.seed)
 
     @property
+    def start(self) -> Path:
+        """The line of the same seed whose adapter this one starts from, if not from the untrained writer."""
+        return line_folder(self.directory.parent, self.variant.begins, self.seed)
+
+    @property
     def finished(self) -> bool:
         """Whether its summary is written."""
         return (self.directory / "summary.json").exists()
@@ -298,11 +303,11 @@ class Line:
         )
 
     def _take_first(self) -> None:
-        """The main line's adapter that this one starts from, if it does not start from the untrained writer."""
+        """The other line's adapter that this one starts from, if it does not start from the untrained writer."""
         number = self.variant.first - 1
         if number >= 0 and not adapter_folder(self.directory, number).exists():
-            source, target = adapter_folder(self.main, number), adapter_folder(self.directory, number)
-            facts = {"copied": f"{self.main.name}/adapters/{source.name}", "line": self.variant.name}
+            source, target = adapter_folder(self.start, number), adapter_folder(self.directory, number)
+            facts = {"copied": f"{self.start.name}/adapters/{source.name}", "line": self.variant.name}
             if self.config.writer_model.backend == "scripted":
                 write_adapter(target, read_adapter(source), facts)
                 return
@@ -312,19 +317,19 @@ class Line:
 
     def check(self, rounds: range) -> None:
         """Refuse rounds that lack what they start from."""
-        name, first = self.variant.name, self.variant.first
+        name, first, begins = self.variant.name, self.variant.first, self.variant.begins
         if rounds.start < first or not rounds:
             raise UsageError(
-                f"{name} begins with round {first}, from the adapter that {MAIN} trained before it; ask for rounds "
+                f"{name} begins with round {first}, from the adapter that {begins} trained before it; ask for rounds "
                 f"from {first} on, of a configuration that has them."
             )
         before = adapter_folder(self.directory, rounds.start - 1)
         if rounds.start > 0 and not before.exists():
-            before = adapter_folder(self.main, first - 1) if rounds.start == first else before
+            before = adapter_folder(self.start, first - 1) if rounds.start == first else before
             if not before.exists():
                 raise UsageError(
                     f"Round {rounds.start} starts from {before}, which is not there; train the earlier rounds"
-                    + (f", by this command with --variant {MAIN}." if rounds.start == first else ".")
+                    + (f", by this command with --variant {begins}." if rounds.start == first else ".")
                 )
         for number in range(rounds.stop):
             if not self.variant.collects(number) and (_place(self.directory, number) / "episodes.jsonl").exists():

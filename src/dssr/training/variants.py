@@ -19,9 +19,11 @@ CHAINS: dict[str, Choice] = {
     "chains-better": "better",
     "chains-random": "random",
     "chains-greedy": "greedy",
+    "chains-taught": "best",
 }
-"""Ways of training beyond the method, on whole chains of rewrites. The last two are controls: what they gain is gained
-by imitating oneself, without any choice. `pairs` goes on by preferring the better of two chains where they part."""
+"""Ways of training beyond the method, on whole chains of rewrites. `random` and `greedy` are controls: what they gain
+is gained by imitating oneself, without any choice. `pairs` goes on by preferring the better of two chains where they
+part, `taught` begins where a round of `hindsight` ends."""
 ENFORCED = "enforced"
 BEYOND = (*CHAINS, ENFORCED, HINDSIGHT)
 """All ways of training that the method does not have."""
@@ -43,7 +45,9 @@ class Variant(Record, frozen=True):
     no_hint: bool = False
     """Leave out candidates that spell out an action the reader could be offered."""
     first: int = 0
-    """Its first round; it starts from the adapter that `dssr` trained in the round before."""
+    """Its first round; it starts from the adapter that another line trained in the round before."""
+    begins: str = MAIN
+    """That line."""
     collects_from: int | None = 0
     """First round in which it plays episodes of its own. Before it, and always if None, it takes those that `dssr`
     with the same seed played in the same round."""
@@ -176,6 +180,7 @@ def variant_of(name: str, config: WriterConfig) -> Variant:
             other: {"choice": choice, "pairs_from": config.chain_imitated if choice == "pairs" else None, **chains}
             for other, choice in CHAINS.items()
         },
+        "chains-taught": {**chains, "first": 1, "begins": HINDSIGHT},
         ENFORCED: {
             "score": f"E{longest}",
             "points": config.enforced_points,
