@@ -77,7 +77,7 @@ def run() -> Iterator[Ratio]:
         yield faster(f"{what}, 2 workers: CPU s of driver and busier", longest, one.total, "1 worker", 1.7)
         if what == "diagnose":
             ray = spent_on(what, "actors")
-            yield faster(f"{what}, 2 actors of Ray: CPU s of all processes", ray.total, two.total, "2 workers", 0.9)
+            yield faster(f"{what}, 2 actors of Ray: CPU s of all processes", ray.total, two.total, "2 workers", 1 / 1.1)
     with tempfile.TemporaryDirectory() as name:
         grid = [*shard_seconds(Path(name)).values()] * GAMES
     ideal = sum(grid) / WORKERS
