@@ -149,7 +149,9 @@ def _shipped() -> dict[str, Path]:
 
 def find(name: str, beside: Path) -> Path:
     """The file of a shipped name, or of a path seen from a folder."""
-    path = _shipped().get(name, beside / name)
+    path = beside / name
+    if not name.endswith(".toml"):  # what is shipped has a bare name, and to look for it takes time
+        path = _shipped().get(name, path)
     if not path.is_file():
         if name in NANO:
             raise ConfigError(
