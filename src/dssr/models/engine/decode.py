@@ -149,9 +149,7 @@ class Decoder:
 
     def step(self) -> list[Reply]:
         """One more token for every reply, or more; returns those that are done now."""
-        guesses = [
-            reply.guess.following(reply.tokens, reply.max_tokens - len(reply.tokens) - 1) for reply in self.replies
-        ]
+        guesses = [reply.guesses() for reply in self.replies]
         first = 0
         while first < len(self.replies):
             until, rows = first, 0
