@@ -1,6 +1,7 @@
 """The approval lists runs; each of them sees the test games once, whoever moves, edits or races."""
 
 import multiprocessing
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -138,6 +139,24 @@ def test_the_opened_run_moved_away_opens_nothing(seal: Seal, tmp_path: Path) -> 
         (tmp_path / f"hidden-{turn}").rename(place)
         opened(seal, place, resume=True)
     assert len(seal.openings) == 1
+
+
+def test_the_opened_run_goes_on_where_it_was_moved(seal: Seal, tmp_path: Path) -> None:
+    """Catches a study that cannot go on elsewhere, a copy that goes on beside its original, and a move that leaves no
+    trace."""
+    first, copy, moved = (tmp_path / name for name in ("first", "copy", "moved"))
+    opened(seal, first)
+    shutil.copytree(first, copy)
+    with pytest.raises(SealError, match="they open once"):
+        opened(seal, copy, resume=True)
+    first.rename(moved)
+    with pytest.raises(SealError, match="that run is gone"):
+        opened(seal, moved)
+    opened(seal, moved, resume=True)
+    opened(seal, moved, resume=True)
+    assert [Path(one.place).name for one in seal.openings] == ["first", "moved"]
+    with pytest.raises(SealError, match="they open once"):
+        opened(seal, copy, resume=True)
 
 
 def test_a_run_that_cannot_start_opens_nothing(seal: Seal, tmp_path: Path) -> None:

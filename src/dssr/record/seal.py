@@ -1,7 +1,8 @@
 """The seal on the test games: an approval lists the runs of the evaluation, and each of them sees the games once.
 
 approved.jsonl  one line per approved run; closed by the first opening
-opened.jsonl    one line per approved run that was started: it, and no other, has seen the games
+opened.jsonl    one line per approved run that was started: it, and no other, has seen the games; one more each time it
+                goes on at another place, where it was moved
 
 Lines are only ever added, under a lock. The seal is a record that keeps honest work honest; it does not stop somebody
 who deletes it.
@@ -176,15 +177,16 @@ class Seal:
         """
         with self._locked():
             approval = self.check_approved(asked)
-            opening = next((one for one in self.openings if one.name == approval.name), None)
-            if opening is not None:
-                self._refuse_another(opening, Path(place).resolve(), resume)
+            before = [one for one in self.openings if one.name == approval.name]
+            moved = bool(before) and resume and _has_moved(before[-1], Path(place).resolve())
+            if before and not moved:
+                self._refuse_another(before[-1], Path(place).resolve(), resume)
             run = start()
-            if opening is None:
+            if moved or not before:
                 where = str(run.path.resolve())
                 made = Opening(approval.name, now(), where, run.info.id, asked.digest, asked.arguments, asked.models)
                 try:
-                    self._append(OPENED, approval.name, made)
+                    self._append(OPENED, f"{approval.name}:{len(before)}" if moved else approval.name, made)
                 except RecordError:
                     run.close()
                     raise
@@ -196,7 +198,8 @@ class Seal:
         then = Path(opening.place)
         if not (then / "run.json").exists():
             raise SealError(
-                f"{opened}, and that run is gone; put it back to continue it: moving it away opens nothing again."
+                f"{opened}, and that run is gone; put it back, or continue it with --resume where it lies now: moving "
+                "it away opens nothing again."
             )
         if Run.open(then).info.id != opening.id:
             raise SealError(f"{opened}, where another run lies now; put the opened one back to continue it.")
@@ -244,6 +247,16 @@ class Seal:
         except RecordError as error:
             reason = str(error).split(";")[0]
             raise SealError(f"{reason}; the test split stays shut until it is restored.") from error
+
+
+def _has_moved(opening: Opening, place: Path) -> bool:
+    """Whether the opened run lies at this place now and no longer where it was, as when a study goes on elsewhere."""
+    then = Path(opening.place)
+    return place != then and _holds(place, opening.id) and not _holds(then, opening.id)
+
+
+def _holds(place: Path, run: str) -> bool:
+    return (place / "run.json").exists() and Run.open(place).info.id == run
 
 
 def _plain(value: object) -> str:
