@@ -195,7 +195,7 @@ class Seal:
     def _refuse_another(self, opening: Opening, place: Path, resume: bool) -> None:
         """Only the run that was opened may come back, where it was."""
         opened = f"The test games were opened for {opening.name} by {opening.place} on {opening.date}"
-        then = Path(opening.place)
+        then = Path(opening.place).resolve()
         if not (then / "run.json").exists():
             raise SealError(
                 f"{opened}, and that run is gone; put it back, or continue it with --resume where it lies now: moving "
@@ -251,7 +251,7 @@ class Seal:
 
 def _has_moved(opening: Opening, place: Path) -> bool:
     """Whether the opened run lies at this place now and no longer where it was, as when a study goes on elsewhere."""
-    then = Path(opening.place)
+    then = Path(opening.place).resolve()
     return place != then and _holds(place, opening.id) and not _holds(then, opening.id)
 
 
