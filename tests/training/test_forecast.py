@@ -13,8 +13,8 @@ from dssr.measure.plan import Load, Walk
 from dssr.models.load import load_model
 from dssr.record.run import Run
 from dssr.session import silent
+from dssr.training.forecast import EpisodeSize, ahead, forecast, seeds_forecast
 from dssr.training.line import Line
-from dssr.training.lines import EpisodeSize, ahead, forecast, seeds_forecast
 from dssr.training.variants import variant_of
 from dssr.types import Step
 from dssr.worlds.archive import Archive

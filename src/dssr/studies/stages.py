@@ -45,8 +45,9 @@ from dssr.seeds import digest_of
 from dssr.session import Session, silent, verb
 from dssr.stats.bootstrap import standard_error
 from dssr.studies.study import Asked, Done, StageState, StageWork, WholeStudy, under
+from dssr.training.forecast import forecast
 from dssr.training.line import Line, line_folder
-from dssr.training.lines import Lines, forecast, span_of, train, train_seeds
+from dssr.training.lines import Lines, span_of, train, train_seeds
 from dssr.training.reader import Dagger, note_acceptance, reader_accept, reader_train
 from dssr.training.results import RoundResult, best_rounds, selected
 from dssr.training.round import adapter_folder
