@@ -15,8 +15,8 @@ from dssr.config import AgentConfig, Config, GamesConfig, ModelConfig, ProtocolC
 from dssr.errors import GameError, LeakError, RecordError, SealError
 from dssr.measure.diagnose import diagnose, evaluate, measure_grid
 from dssr.measure.gates import approve
+from dssr.measure.grid import grid_of
 from dssr.measure.logs import audit
-from dssr.measure.plan import grid_of
 from dssr.measure.study import Study
 from dssr.models.base import Generate, Generated
 from dssr.models.scripted import ScriptedModel

@@ -21,7 +21,7 @@ from dssr.config import (
     StatsConfig,
 )
 from dssr.measure.diagnose import measure_grid
-from dssr.measure.plan import grid_of
+from dssr.measure.grid import grid_of
 from dssr.models.base import Model
 from dssr.models.scripted import ScriptedModel
 from dssr.record.run import Run

@@ -14,7 +14,8 @@ from dssr.errors import ConfigError, ModelError, RecordError, StatsError, UsageE
 from dssr.measure.comparisons import contrast_rows
 from dssr.measure.diagnose import measure_grid
 from dssr.measure.gates import Case, best_prompted, checks_of
-from dssr.measure.plan import Rates, cells_of, grid_of, jobs_of, plan_grid, totals
+from dssr.measure.grid import cells_of, grid_of, jobs_of
+from dssr.measure.plan import Rates, plan_grid, totals
 from dssr.measure.rows import cell_rows
 from dssr.measure.study import Study
 from dssr.models.base import Choose, Chosen, Generate, Generated, Model

@@ -34,7 +34,7 @@ from dssr.measure.candidates import (
     points_of,
     sample_points,
 )
-from dssr.measure.plan import arguments_of, grid_of, jobs_of
+from dssr.measure.grid import arguments_of, grid_of, jobs_of
 from dssr.measure.study import Study
 from dssr.record.run import Run
 from dssr.scale.shards import each

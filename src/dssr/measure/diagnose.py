@@ -22,8 +22,9 @@ from dssr.config import Config
 from dssr.errors import GameError, ModelError
 from dssr.measure.audit import audit_episode, audited_steps, has_audits
 from dssr.measure.comparisons import relation
+from dssr.measure.grid import arguments_of, grid_of, jobs_of
 from dssr.measure.lag import chunk_rows, lag_bin_rows, lags_of
-from dssr.measure.plan import Rates, arguments_of, grid_of, jobs_of, plan_grid, totals
+from dssr.measure.plan import Rates, plan_grid, totals
 from dssr.measure.rows import cell_rows, filler_rows, flat, slope_rows
 from dssr.measure.study import Problem, Study
 from dssr.measure.verdicts import answer_rows

@@ -17,8 +17,8 @@ from dssr.config import Config
 from dssr.errors import ConfigError, GameError, RecordError, StatsError, UsageError
 from dssr.measure.comparisons import gap_and_success
 from dssr.measure.continuation import Returns
+from dssr.measure.grid import arguments_of, grid_of, jobs_of
 from dssr.measure.lag import split_by_lag
-from dssr.measure.plan import arguments_of, grid_of, jobs_of
 from dssr.measure.rows import BASE, CellGroup, Quantity, game_values, groups, long_fillers
 from dssr.measure.sampled import filler_check, format_cells, word_for_filler
 from dssr.measure.study import Study, same_device

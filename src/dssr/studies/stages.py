@@ -36,7 +36,8 @@ from dssr.errors import DssrError, UsageError
 from dssr.measure.archives import make_games
 from dssr.measure.continuation import continuation
 from dssr.measure.gates import Case, approve, checks_of, gates, judge, ledger_of, over_long
-from dssr.measure.plan import Load, Rates, grid_of, jobs_of, measured_rates, plan_grid, scaled, totals
+from dssr.measure.grid import grid_of, jobs_of
+from dssr.measure.plan import Load, Rates, measured_rates, plan_grid, scaled, totals
 from dssr.measure.rows import BASE
 from dssr.measure.study import Study
 from dssr.record.log import write_whole

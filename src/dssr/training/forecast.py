@@ -11,18 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from dssr.agent.episode import Agent
-from dssr.measure.plan import (
-    SIZES,
-    Count,
-    Load,
-    Rates,
-    Walk,
-    frame_of,
-    load_of,
-    plan_grid,
-    totals,
-    walk_of,
-)
+from dssr.measure.plan import SIZES, Count, Load, Rates, Walk, frame_of, load_of, plan_grid, totals, walk_of
 from dssr.measure.score import needed
 from dssr.training.line import Line, valid_name
 from dssr.training.round import adapter_folder, round_jobs

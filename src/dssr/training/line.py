@@ -14,7 +14,7 @@ from dssr.agent.memory import with_adapter
 from dssr.config import Config
 from dssr.errors import UsageError
 from dssr.measure.diagnose import measure_grid
-from dssr.measure.plan import grid_of
+from dssr.measure.grid import grid_of
 from dssr.measure.rows import flat
 from dssr.models.load import weights_folder
 from dssr.models.scripted.learning import imitated, preferred, read_adapter, write_adapter

@@ -28,7 +28,7 @@ from dssr.agent.prompts import load_prompts
 from dssr.config import Config, ModelConfig
 from dssr.errors import RecordError, StatsError, UsageError
 from dssr.measure.diagnose import measure_grid
-from dssr.measure.plan import grid_of
+from dssr.measure.grid import grid_of
 from dssr.models.load import weights_folder
 from dssr.record.log import write_whole
 from dssr.record.run import Run
